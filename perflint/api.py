@@ -47,6 +47,7 @@ from perflint.facts.dataflow.same_value import names_behind, single_definition, 
 from perflint.facts.dataflow.statement_names import shown_target
 from perflint.facts.dataflow.uses import functions_see, looks_at_numbers
 from perflint.facts.device.host_origin import Upload, upload_behind
+from perflint.facts.device.library_waits import CHECKS_SWITCHED
 from perflint.facts.device.reads import HostRead, ReadKind, implied, may_read_truth, written_out
 from perflint.facts.device.roundtrips import WayBack, ways_back
 from perflint.facts.device.same_device import is_used_as_tensor, is_where
@@ -205,6 +206,7 @@ __all__ = [
     "CALLS_EVAL",
     "CAPTURED",
     "CATCHES",
+    "CHECKS_SWITCHED",
     "COMPLEX",
     "DATA_LOADER",
     "DEFAULT_TYPE",

@@ -12,12 +12,13 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_guard, is_seldom
+from perflint.facts.device.given_copies import copies_of_given
 from perflint.facts.device.staying_waits import is_in_round
 from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
@@ -141,14 +142,22 @@ class _Counting:
         self._folder = os.path.dirname(reported.path)
         self.waits = list[StepWait]()
 
-    def of(self, scope: Scope, loop: Loop | None, depth: int, given: frozenset[str] = frozenset()) -> _Cost:
+    def of(
+        self,
+        scope: Scope,
+        loop: Loop | None,
+        depth: int,
+        given: frozenset[str] = frozenset(),
+        further: Iterable[HostWait] = (),
+    ) -> _Cost:
         """The waits of each iteration of `loop`, or of each call of the scope, without one.
 
         given: parameters for which the call passes something: what stands under `if parameter is None` does not run.
+        further: waits that the call makes by what it passes.
         """
         flow = flow_of(scope)
         source = scope.module.source
-        waits = [wait for wait in self._facts.waits.of(scope) if self._each_time(scope, wait.node, loop, given)]
+        waits = [wait for wait in (*self._facts.waits.of(scope), *further) if self._each_time(scope, wait.node, loop, given)]
         outermost: dict[int, HostWait] = {}
         places = {wait: source.offset(wait.node.lineno, wait.node.col_offset) for wait in waits}
         for wait in waits:  # a finding names the start of the outermost expression that waits
@@ -157,8 +166,9 @@ class _Counting:
                 outermost[places[wait]] = wait
         parts: list[tuple[list[_Branch], _Cost]] = []
         for wait in waits:
-            is_told = outermost[places[wait]] is wait
-            found = self._reported.of(source.path, places[wait]) if is_told else None
+            is_told = outermost[places[wait]] is wait or wait.cause is not None
+            at = _cause(wait) or (source.path, places[wait])
+            found = self._reported.of(*at) if is_told else None
             fix = found.fix.applicability if found is not None and found.fix is not None else None
             row = wait.node.lineno
             shown = StepWait(
@@ -169,7 +179,7 @@ class _Counting:
                 fix.value if fix is not None else "",
                 row,
                 os.path.relpath(source.path, self._folder) if source.path != self._reported.path else "",
-                self._reported.quiet(source.path, places[wait]) if is_told and found is None else "",
+                self._reported.quiet(*at) if is_told and found is None else "",
             )
             self.waits.append(shown)
             cost = _Cost(
@@ -211,7 +221,10 @@ class _Counting:
     def _called(self, scope: Scope, call: ast.Call, depth: int) -> _Cost:
         """What the function costs that a call runs; of several, the dearest."""
         targets = [target for target in self._facts.loops.targets(scope, call) if target is not scope]
-        costs = (self.of(target, None, depth - 1, _passed(target, call)) for target in targets)
+        costs = (
+            self.of(target, None, depth - 1, _passed(target, call), copies_of_given(self._facts, scope, call, target))
+            for target in targets
+        )
         return max(costs, key=_order, default=_NOTHING)
 
     def _each_time(self, scope: Scope, node: ast.AST, loop: Loop | None, given: frozenset[str]) -> bool:
@@ -258,6 +271,14 @@ def _is_default(block: Block, given: frozenset[str]) -> bool:
 
 def _end(wait: HostWait) -> tuple[int, int]:
     return wait.node.end_lineno or 0, wait.node.end_col_offset or 0
+
+
+def _cause(wait: HostWait) -> tuple[str, int] | None:
+    """The file and the place of the call that decides whether there is a wait, if that is another one."""
+    if wait.cause is None:
+        return None
+    source, call = wait.cause[0].module.source, wait.cause[1]
+    return source.path, source.offset(call.lineno, call.col_offset)
 
 
 def _order(cost: _Cost) -> int:

@@ -44,6 +44,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    CHECKS_SWITCHED,
     Alternative,
     Code,
     Cost,
@@ -67,7 +68,6 @@ _KINDS = words(
 )
 _MODULES = {kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower() for kind in _KINDS} | {"StudentT": "studentT"}
 _DISTRIBUTIONS = tuple(f"torch.distributions.{name}" for kind in sorted(_KINDS) for name in (kind, f"{_MODULES[kind]}.{kind}"))
-_SWITCHED = re.compile(rb"set_default_validate_args|(?<!\bself)\._validate_args\b")
 _SILENT = Obligation(Kind.ERRORS_ARE_BUGS, "invalid parameters raise no error any more")
 
 
@@ -79,12 +79,12 @@ def check(code: Code) -> Iterator[Finding]:
     for call in code.calls_to(*_DISTRIBUTIONS):
         if any(k.arg in (None, "validate_args") for k in call.keywords):
             continue
-        if code.facts.project.program_may_hold(code.source.path, _SWITCHED):
+        if code.facts.project.program_may_hold(code.source.path, CHECKS_SWITCHED):
             return
         missing = [_SILENT, *code.needs_wait()]
         fix = code.fix("leave the checks out", _unchecked(code, call), unless=missing)
         message = "its parameters and samples are read back to be checked; pass `validate_args=False`"
-        yield code.finding(call, message, fix, missing, severity=None if _waits(code, call) else Severity.INFO)
+        yield code.finding(call, message, fix, missing, waits=[call], severity=None if _waits(code, call) else Severity.INFO)
 
 
 def _waits(code: Code, call: ast.Call) -> bool:

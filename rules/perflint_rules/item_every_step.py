@@ -85,7 +85,6 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    IDLE_SINKS,
     CannotRewrite,
     Code,
     Cost,
@@ -104,7 +103,7 @@ from perflint.api import (
     written_out,
 )
 from perflint_rules.kept_locals import SeenInEachStep, fills_what_is_shown
-from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
+from perflint_rules.kept_reads import can_wait, is_looked_at_in_step, kept, kept_over_parameters, may_come_late
 from perflint_rules.last_waits import last_of_step
 from perflint_rules.late_writes import call_around, written_late
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow, writes_results
@@ -144,16 +143,16 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
-    if not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
+    if not any(may_come_late(code.sinks(call)) for call, _ in written_out(code.flow)):
         hot = code.step_loops() or (code.calls("float", "add_scalar") and code.heat is not None)
-        if not hot or not any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)):
+        if not hot or not any(may_come_late(code.sinks(node)) for node, _ in implied(code.flow)):
             return
     fixed, reads = set[HostRead](), {read.node: read for read in code.reads()}
     for read in code.reads():
         if not code.is_hot(read.node) or runs_seldom(code, read.node):
             continue
         sinks = code.sinks(read.node)
-        if not _may_wait(sinks) or (sinks == {Sink.RETURN} and code.heat is None) or writes_results(code, read, sinks):
+        if not may_come_late(sinks) or (sinks == {Sink.RETURN} and code.heat is None) or writes_results(code, read, sinks):
             continue
         upload = upload_behind(code.facts, code.scope, read.tensor) if read.kind is ReadKind.COPY else None
         if upload is not None and upload.exact and not can_wait(code, read):
@@ -189,11 +188,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {uses}; {cure}"
         little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
         little = little or is_every_so_often(code, read.node) or bool(code.flow.calls_named["elapsed_time"])  # it needs a wait
+        little = little or (fix is not None and local is not None and is_looked_at_in_step(code, read))
         fixed |= {read} if fix is not None else set()
         rank, can_join = Severity.INFO if little else None, not little and not is_taken(fix)
         yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank), can_join
-
-
-def _may_wait(sinks: frozenset[Sink]) -> bool:
-    """Whether nothing that becomes of a value needs it within the step."""
-    return bool(sinks) and sinks <= IDLE_SINKS | {Sink.RETURN}

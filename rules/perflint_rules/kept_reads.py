@@ -1,6 +1,6 @@
 """Rewrites that keep a read's tensor on the device until somebody looks at what the step has made of it: no rule by itself."""
 
-from perflint.api import CannotRewrite, Code, HostRead, goes_over_parameters, is_refuted
+from perflint.api import IDLE_SINKS, CannotRewrite, Code, HostRead, Rate, Sink, goes_over_parameters, is_refuted, rate_of
 from perflint_rules.kept_lists import Listed
 from perflint_rules.kept_locals import Kept, means_item
 from perflint_rules.kept_names import Named
@@ -30,6 +30,11 @@ def kept(code: Code, read: HostRead) -> "Kept | Late | None":
     return min(forms, key=_what_is_open)
 
 
+def may_come_late(sinks: frozenset[Sink]) -> bool:
+    """Whether nothing that becomes of a value needs it within the step."""
+    return bool(sinks) and sinks <= IDLE_SINKS | {Sink.RETURN}
+
+
 def can_wait(code: Code, read: HostRead) -> bool:
     """Whether a read can be made later without anything left to prove, but for what a project may declare of itself."""
     form = kept(code, read)
@@ -40,6 +45,14 @@ def kept_over_parameters(code: Code, read: HostRead) -> Late | None:
     """The local that takes the read in a loop over parameters, where it can be read behind that loop."""
     loop = code.flow.loop(read.node)
     return _behind_inner(code, read) if loop is not None and goes_over_parameters(loop) else None
+
+
+def is_looked_at_in_step(code: Code, read: HostRead) -> bool:
+    """Whether what takes a read is read behind a loop of a function that each step calls: there the wait is one, but stays.
+
+    Of a loop over samples or parameters it takes many away.
+    """
+    return code.heat is not None and rate_of(code.facts, code.scope, read.node) not in (Rate.PER_SAMPLE, Rate.PER_PARAMETER)
 
 
 def _behind_inner(code: Code, read: HostRead) -> Late | None:

@@ -12,6 +12,7 @@ from enum import Enum
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.device.seeming_tensors import REDUCTIONS, is_differentiated_in, is_reduced_gradient
 from perflint.facts.device.uploads import is_left_on_host, is_off_cuda
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road
@@ -335,20 +336,15 @@ def _strictly_device(inference: Inference, scope: Scope, node: ast.expr) -> bool
     """
     value = inference.value(scope, node)
     if value.open:
-        if _is_reduced_gradient(node):
+        if is_reduced_gradient(node):
             return inference.project.uses_accelerator(scope.module.source.path)
         seen = [a for a in value.alternatives if isinstance(a, Tensor) and not a.guessed]
-        return len(seen) == len(value.alternatives) and any(a.place.may_be_device for a in seen)
+        if len(seen) < len(value.alternatives):
+            return False
+        if any(a.place.may_be_device for a in seen):
+            return True
+        return is_differentiated_in(flow_of(scope), node) and value_on_device(inference, scope, value)
     return value.must_be(Tensor) and value_on_device(inference, scope, value)
-
-
-def _is_reduced_gradient(node: ast.expr) -> bool:
-    """`p.grad.norm()`, `p.grad.data.norm(2)`: hardly anything but a parameter has a `grad`."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=reduced, attr=name)) if name in _REDUCTIONS:
-            inner = reduced.value if isinstance(reduced, ast.Attribute) and reduced.attr == "data" else reduced
-            return isinstance(inner, ast.Attribute) and inner.attr == "grad"
-    return False
 
 
 def _source(node: ast.expr) -> ast.expr:
@@ -465,10 +461,7 @@ def _reduces(flow: Flow, node: ast.expr) -> bool:
         bound = flow.reaching.get(node, frozenset())
         made = [d.value for d in bound if d.kind == "assign" and not d.index]
         return bool(made) and len(made) == len(bound) and all(isinstance(m, ast.Call) and _reduces(flow, m) for m in made)
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCTIONS
-
-
-_REDUCTIONS = words("sum mean min max norm amin amax")
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in REDUCTIONS
 
 
 def _compares_on_device(inference: Inference, scope: Scope, node: ast.expr) -> bool:

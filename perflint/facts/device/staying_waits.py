@@ -7,7 +7,7 @@ import ast
 from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import is_guard, is_seldom
-from perflint.facts.device.sinks import NOW
+from perflint.facts.device.sinks import NOW, Sink
 from perflint.facts.facts import Facts, StayingWait, StepWait
 from perflint.facts.operations.operations import Road
 from perflint.facts.training.left_out import hot_sites
@@ -114,9 +114,10 @@ def _find_waits(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> fr
     found = {
         (path, _begin(wait.node), wait.road)
         for wait in own
-        if wait.road in _STAYING
+        if wait.stays
+        or (wait.road in _STAYING and wait.cause is None)
         or (wait.road is Road.NUMBER and wait.node not in reads)
-        or (wait.node in reads and not facts.sinks.of(scope, wait.node).isdisjoint(NOW))
+        or (wait.node in reads and _is_needed_now(facts, scope, wait.node, _DEPTH))
     }
     if depth:
         for call in flow.calls:
@@ -124,6 +125,24 @@ def _find_waits(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> fr
                 if target is not scope:
                     found |= _waits_of(facts, (target, None), depth - 1)
     return frozenset(found)
+
+
+def _is_needed_now(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> bool:
+    """Whether the host needs a value in the step that reads it, also where that is the caller who looks at what it is given."""
+    sinks = facts.sinks.of(scope, node)
+    if not sinks.isdisjoint(NOW):
+        return True
+    sites = hot_sites(facts, scope) if depth and (Sink.RETURN in sinks or _is_in_returned_total(scope, node)) else []
+    return bool(sites) and all(_is_needed_now(facts, site.scope, site.node, depth - 1) for site in sites)
+
+
+def _is_in_returned_total(scope: Scope, node: ast.expr) -> bool:
+    """Whether a function adds a value to a total, `total += loss.item()`, and returns that."""
+    flow = flow_of(scope)
+    match flow.statement(node):
+        case ast.AugAssign(target=ast.Name(id=name)):
+            return any(isinstance(end.value, ast.Name) and end.value.id == name for end in flow.returns)
+    return False
 
 
 _STAYING = frozenset((Road.SHAPE, Road.TRUTH, Road.OVERFLOW, Road.DEVICE))

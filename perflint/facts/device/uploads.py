@@ -322,6 +322,11 @@ def is_on_host(value: Value) -> bool:
     return value.must(lambda a: isinstance(a, (Tensor, Batch, Output)) and place_of(a) is Place.HOST)
 
 
+def are_all_on_host(value: Value) -> bool:
+    """Whether all that is known of a value are tensors in host memory: a guess, and no proof."""
+    return bool(value.alternatives) and all(isinstance(a, Tensor) and a.place is Place.HOST for a in value.alternatives)
+
+
 def without_cuda(scope: Scope, node: ast.AST) -> bool:
     """Whether code stands in the branch for machines without CUDA."""
     for block in flow_of(scope).block[node].ancestry():

@@ -11,6 +11,7 @@ from typing import Final
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow
+from perflint.facts.device.library_waits import numbers_of
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Road, Wait
 from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
@@ -57,11 +58,11 @@ _MODULE_ROADS = frozenset((Road.NUMBER, Road.COPY))
 
 def _roads_at(flow: Flow, node: ast.AST) -> frozenset[Road]:
     match node:
-        case ast.Call(func=func, keywords=keywords):
+        case ast.Call(func=func):
             roads = _roads_of_call(flow, node)
             if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and _may_be_module(flow, func.value.id):
                 roads |= _NO_ROAD if _takes_host_scalars(flow, node) else _MODULE_ROADS
-            return roads | {Road.NUMBER} if any(k.arg == "alpha" for k in keywords) else roads
+            return roads if all(is_host_scalar(flow, factor) for factor in numbers_of(node)) else roads | {Road.NUMBER}
         case ast.Subscript(value=ast.Name(id=name)) if name in _TYPE_NAMES and not flow.definitions_of(name):
             return _NO_ROAD
         case ast.Subscript(slice=ast.Constant(value=str())):
@@ -114,9 +115,10 @@ _MAKERS = words("tensor from_numpy as_tensor Tensor FloatTensor LongTensor")
 
 def _roads_of_call(flow: Flow, call: ast.Call) -> frozenset[Road]:
     roads = _NO_ROAD
-    waits = _waits_named(last_name(call.func))
+    name = last_name(call.func)
+    waits = _waits_named(name)
     if not waits:
-        return roads
+        return frozenset((Road.TRUTH,)) if name == "backward" else roads
     of_numbers = _takes_host_scalars(flow, call)
     for wait in waits:
         others = len(call.args) + len(call.keywords) > 1

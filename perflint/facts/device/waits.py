@@ -7,8 +7,27 @@ from collections.abc import Callable, Iterable, Iterator
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.device.batch_masks import is_mask_of_dataset
+from perflint.facts.device.keys import (
+    as_key,
+    fills_from_host,
+    indexes_from_host,
+    is_bools,
+    is_built_list,
+    is_guess,
+    may_hold_bools,
+)
+from perflint.facts.device.library_waits import checked_for, detects_anomalies, is_tokenized, is_waived, numbers_of
 from perflint.facts.device.reads import HostRead, ReadKind, device_value, value_on_device
-from perflint.facts.device.uploads import comes_from_host, is_blocking, is_off_cuda, is_on_host, target_of, without_cuda
+from perflint.facts.device.uploads import (
+    are_all_on_host,
+    comes_from_host,
+    is_blocking,
+    is_off_cuda,
+    is_on_host,
+    target_of,
+    without_cuda,
+)
 from perflint.facts.device.waiting_places import MASK, bounds_of, counts_sizes, keys_of, made_on_host, places
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road, Wait
@@ -19,7 +38,6 @@ from perflint.facts.values.array_methods import NDARRAY, makes_array
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.names import canonical
 from perflint.facts.values.values import (
-    Alternative,
     Batch,
     Elements,
     External,
@@ -33,7 +51,6 @@ from perflint.facts.values.values import (
     Tensor,
     Value,
     device_place,
-    is_none,
     place_of,
     seems_number,
 )
@@ -41,19 +58,24 @@ from perflint.project.trace import Memo
 from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
-from perflint.source.words import made, words
+from perflint.source.words import words
 
 _ROADS = {ReadKind.COPY: Road.COPY, ReadKind.FORMAT: Road.FORMAT, ReadKind.TRUTH: Road.TRUTH}
 
 
 @dataclass(frozen=True, eq=False)
 class HostWait:
-    """One place. `times` is how often the host waits whenever `node` is evaluated; `least`: it may be more often."""
+    """One place. `times` is how often the host waits whenever `node` is evaluated; `least`: it may be more often.
+
+    stays: nothing that is told of takes it away. cause: the call whose arguments decide whether it waits, with its scope.
+    """
 
     node: ast.expr
     road: Road
     times: int = 1
     least: bool = False
+    stays: bool = False
+    cause: tuple[Scope, ast.Call] | None = None
 
 
 class Waits:
@@ -114,9 +136,11 @@ class _Finder:
             case ast.Call():
                 if self._may_wait(node) and not self._is_read(node):
                     yield from self._call(node)
-                for given in node.keywords:
-                    if given.arg == "alpha" and self._is_number_on_device(given.value):
-                        yield HostWait(given.value, _road("alpha=t"))
+                for factor in numbers_of(node):
+                    if self._may_be_number_on_device(factor):
+                        yield HostWait(factor, _road("alpha=t"))
+                if last_name(node.func) == "backward" and detects_anomalies(self._inference.project, self._scope):
+                    yield HostWait(node, _road("backward in anomaly mode"), least=True, stays=True)
             case ast.Subscript(ctx=ast.Load()):
                 yield from self._item(node)
             case ast.Subscript(ctx=ast.Store()):
@@ -139,12 +163,18 @@ class _Finder:
     def _call(self, call: ast.Call) -> Iterator[HostWait]:
         row, receiver, others = self._operation(call)
         wait = row.wait if row is not None else None
-        if row is None or wait is None or _is_waived(wait, call, others) or is_off_cuda(self._flow, call):
+        if row is None or wait is None or is_waived(wait, call, others) or is_off_cuda(self._flow, call):
             return
         if wait.road is Road.UPLOAD or wait.road is Road.TRANSFER:
             road = self._copied(row, call, receiver)
             if road is not None:
-                yield HostWait(call, road)
+                of_tokens = road is Road.UPLOAD and receiver is not None and is_tokenized(self._flow, receiver)
+                yield HostWait(call, road, least=of_tokens, stays=of_tokens)
+            return
+        if wait.of == "any":
+            cause = checked_for(self._inference, self._scope, wait, call)
+            if cause is not None:
+                yield HostWait(call, wait.road, wait.times, cause=cause)
             return
         if wait.road is Road.OVERFLOW and self._takes_care(call):
             return
@@ -155,7 +185,7 @@ class _Finder:
         else:
             times, least = self._times(wait, [*([receiver] if receiver is not None else []), *others], others)
         if times:
-            yield HostWait(call, wait.road, times * wait.times, least)
+            yield HostWait(call, wait.road, times * wait.times, least, stays=wait.of == "many")
 
     def _operation(self, call: ast.Call) -> tuple[Operation | None, ast.expr | None, list[ast.expr]]:
         """The row of what is called, its first tensor, and its other arguments."""
@@ -168,10 +198,13 @@ class _Finder:
         if not isinstance(call.func, ast.Attribute):
             return None, None, []
         owner = self._value(call.func.value)
-        for alternative in owner.alternatives:
-            if isinstance(alternative, Object):
-                row = operations.function(f"{alternative.qualname}.{call.func.attr}")
-                return row, None, given
+        rows = [
+            operations.function(canonical(f"{a.qualname}.{call.func.attr}"))
+            for a in owner.alternatives
+            if isinstance(a, Object)
+        ]
+        if rows:  # of several optimizers, the one that waits
+            return next((row for row in rows if row is not None and row.wait is not None), rows[0]), None, given
         if not owner.alternatives and not self._is_copied_batch(call.func):
             return None, None, []
         if not all(isinstance(a, (Tensor, Batch, Output)) for a in owner.alternatives):
@@ -180,14 +213,16 @@ class _Finder:
 
     def _is_copied_batch(self, method: ast.Attribute) -> bool:
         """Whether a method that copies is called on what each step gets, of which nothing else is known."""
-        copies = method.attr in ("to", "cuda")
-        return copies and comes_from_host(self._inference, self._loops, self._scope, method.value)
+        if method.attr not in ("to", "cuda"):
+            return False
+        arrives = comes_from_host(self._inference, self._loops, self._scope, method.value)
+        return arrives or is_tokenized(self._flow, method.value)
 
     def _times(self, wait: Wait, everything: list[ast.expr], others: list[ast.expr]) -> tuple[int, bool]:
         """How often a call waits for its arguments, and whether that is the least."""
         match wait.of:
-            case "nothing":
-                return 1, False
+            case "nothing" | "many":
+                return 1, wait.of == "many"
             case "arguments" | "mixed":
                 counted = wait.of == "arguments" or any(self._value(given).must_be(Number, Literal) for given in others)
                 return sum(map(self._is_number_on_device, others)) * counted, False
@@ -261,8 +296,10 @@ class _Finder:
             target = target_of(self._inference, self._scope, call) if is_blocking(call) else None
             if target is not None and target is not Place.HOST:
                 arrives = is_on_host(come) or comes_from_host(self._inference, self._loops, self._scope, receiver)
+                arrives = arrives or is_tokenized(self._flow, receiver)
                 return Road.UPLOAD if arrives and not without_cuda(self._scope, call) else None
-        return Road.COPY if is_on_host(go) and value_on_device(self._inference, self._scope, come) else None
+        lands = is_on_host(go) or (name == "type" and are_all_on_host(go))  # `x.type(torch.FloatTensor)`, whatever `x` is
+        return Road.COPY if lands and value_on_device(self._inference, self._scope, come) else None
 
     def _is_host_data(self, node: ast.expr) -> bool:
         """Whether an expression is Python data or an array, or a tensor on the host, or of a batch that arrives there."""
@@ -296,7 +333,7 @@ class _Finder:
         parent = self._flow.parent.get(node)
         keys = keys_of(node.slice)
         stored = made_on_host(self._flow, node)
-        if stored is not None and self._value(stored).must(_fills_from_host) and self._is_tensor(node.value):
+        if stored is not None and self._value(stored).must(fills_from_host) and self._is_tensor(node.value):
             yield HostWait(node, _road("x[key] = host tensor"))
         if all(isinstance(key, (ast.Constant, ast.Slice)) for key in keys) or not any(map(self._may_index, keys)):
             return
@@ -320,15 +357,15 @@ class _Finder:
         """Whether a wait may come of a key, whatever it is a key to."""
         if isinstance(key, ast.Slice):
             return any(map(self._is_bound_on_device, bounds_of(key)))
-        if isinstance(key, ast.List) or _given(self._value(key)).must_be(Tensor, Batch, Elements, Sequence):
+        if isinstance(key, ast.List) or as_key(self._value(key)).must_be(Tensor, Batch, Elements, Sequence):
             return True
         return self._is_array_or_list(key) or self._is_compared(key) or self._is_mask(key)
 
     def _index_form(self, key: ast.expr) -> str | None:
         if isinstance(key, ast.Slice):
             return "x[a:b]"
-        value = _given(self._value(key))
-        if isinstance(key, ast.List) or value.must(_indexes_from_host) or self._is_array_or_list(key):
+        value = as_key(self._value(key))
+        if isinstance(key, ast.List) or value.must(indexes_from_host) or self._is_array_or_list(key):
             return "x[host index]"
         return (
             "x[0-d]"
@@ -339,7 +376,7 @@ class _Finder:
 
     def _is_array_or_list(self, key: ast.expr) -> bool:
         """Whether an index is an array of numpy, and no number out of one, or a list or a range that is built there."""
-        if _is_built_list(key, self._scope):
+        if is_built_list(key, self._scope):
             return True
         bound = self._flow.reaching.get(key, frozenset())
         return bool(bound) and all(
@@ -361,16 +398,16 @@ class _Finder:
             return self._value(made).must(lambda a: isinstance(a, Elements) and a.element.must_be(Number, Literal))
         if isinstance(made, ast.Call) and last_name(made.func) in ("where", "nonzero") and len(made.args) == 1:
             return self._value(made.func).must(lambda a: isinstance(a, External) and a.qualname.startswith("numpy."))
-        return made is not None and _is_built_list(made, self._scope)
+        return made is not None and is_built_list(made, self._scope)
 
     def _is_mask(self, key: ast.expr) -> bool:
         if isinstance(key, ast.BinOp) and isinstance(key.op, ast.Mult):
             return self._is_mask(key.left) and self._is_mask(key.right)
-        known = [a for a in self._value(key).alternatives if not _is_guess(a)]
+        known = [a for a in self._value(key).alternatives if not is_guess(a)]
         if not self._is_tensor(key):
             return False
-        named = MASK.search(last_name(key)) is not None and all(map(_may_hold_bools, known))
-        return named or all(map(_is_bools, known))
+        named = MASK.search(last_name(key)) is not None and all(map(may_hold_bools, known))
+        return named or all(map(is_bools, known)) or is_mask_of_dataset(self._inference, self._scope, key)
 
     def _is_compared(self, key: ast.expr) -> bool:
         """Whether an expression is a comparison with a tensor, or a name for one: whatever stands on the other side."""
@@ -398,7 +435,7 @@ class _Finder:
         held = self._value(node)
         if held.must_be(Tensor, Batch, Output):
             return value_on_device(self._inference, self._scope, held)
-        known = [a for a in held.alternatives if not _is_guess(a)]
+        known = [a for a in held.alternatives if not is_guess(a)]
         if not known or not all(isinstance(a, (Tensor, Batch, Output)) for a in known):
             return False
         moved = any(place_of(a).may_be_device for a in known)  # what `if use_cuda:` copies is on the host otherwise
@@ -420,6 +457,11 @@ class _Finder:
             return False
         return device_value(self._inference, self._scope, node)
 
+    def _may_be_number_on_device(self, factor: ast.expr) -> bool:
+        """Whether a factor is computed from a tensor on a device, as far as one can see: `-scale * group["lr"]`."""
+        held = [a for a in self._value(factor).alternatives if isinstance(a, Tensor) and not a.guessed]
+        return any(a.place is not Place.HOST and a.ndim in (None, 0) for a in held) and self._may_be_tensor(factor)
+
     def _is_bound_on_device(self, bound: ast.expr) -> bool:
         """Whether a slice ends at a tensor on a device, as far as one can see: all that is known of it are tensors there."""
         if isinstance(bound, ast.Constant):
@@ -439,62 +481,4 @@ def _road(form: str) -> Road:
     return row.wait.road
 
 
-def _is_waived(wait: Wait, call: ast.Call, others: list[ast.expr]) -> bool:
-    """Whether an argument makes an operation not wait."""
-    if wait.unless == "others":
-        return bool(others)
-    if wait.unless and any(k.arg in (wait.unless, None) for k in call.keywords):
-        return True
-    if not wait.only:
-        return False
-    given = argument(call, None, wait.only)
-    return given is None or (isinstance(given, ast.Constant) and not given.value)
-
-
-def _given(value: Value) -> Value:
-    """What a key is where it is one of a tensor's: `None` is the default of what another branch does without."""
-    return value.without(is_none) if len(value.alternatives) > 1 else value
-
-
-def _indexes_from_host(alternative: Alternative) -> bool:
-    match alternative:
-        case Tensor(place=Place.HOST, ndim=ndim):
-            return ndim != 0
-        case Elements(element=element, kind="list") | Sequence(items=(element, *_), mutable=True):
-            return element.must_be(Number, Literal)
-    return False
-
-
-def _fills_from_host(alternative: Alternative) -> bool:
-    return isinstance(alternative, Tensor) and alternative.place is Place.HOST and alternative.ndim != 0
-
-
-def _is_guess(alternative: Alternative) -> bool:
-    return isinstance(alternative, Tensor) and alternative.guessed
-
-
-def _is_bools(alternative: Alternative) -> bool:
-    return isinstance(alternative, Tensor) and alternative.dtype == "bool" and alternative.ndim != 0
-
-
-def _may_hold_bools(alternative: Alternative) -> bool:
-    return not isinstance(alternative, Tensor) or not alternative.dtype or _is_bools(alternative)
-
-
-def _is_built_list(made: ast.expr, scope: Scope) -> bool:
-    """Whether Python makes a list or a range of numbers here, or an empty list that numbers are put into."""
-    match made:
-        case ast.Call(func=ast.Name(id="range"), args=[_, *_]):
-            return not flow_of(scope).definitions_of("range")
-        case ast.Call(func=ast.Name(id="list" | "sorted" as name), args=[_, *_]):
-            return not flow_of(scope).definitions_of(name) and _SLICES.search(scope.text) is None
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="random"), attr="sample" | "choices"), args=[held, *_]):
-            return isinstance(held, ast.Call) and _is_built_list(held, scope)
-        case ast.List(elts=[]) | ast.Call(func=ast.Name(id="list"), args=[], keywords=[]):
-            return _SLICES.search(scope.text) is None
-    return False
-
-
 _REDUCED = words("min max sum amin amax")
-_SLICES = made(rb"\bslice\b|\bEllipsis\b")
-"""What makes a list an index of several dimensions, which copies nothing."""

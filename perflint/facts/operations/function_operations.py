@@ -178,6 +178,8 @@ zeros_like                        t     elementwise graphless
 
 ELSEWHERE: Final = """
 accelerate.Accelerator.wait_for_everyone    none waits:device@nothing
+apex.parallel.LARC.step                     object waits:truth@many
+apex.parallel.LARC.LARC.step                object waits:truth@many
 builtins.bool                               bool waits:number
 builtins.complex                            number waits:number
 builtins.float                              float waits:number
@@ -190,10 +192,13 @@ builtins.range                              object waits:number@each
 builtins.repr                               text waits:format
 builtins.sorted                             list alias waits:truth@pairs
 builtins.str                                text waits:format
+lightly.utils.lars.LARS.step                object waits:truth@many
 math.*                                      number waits:number@each
 numpy.*                                     array alias waits:copy@each
 numpy.average                               number waits:copy@each
 numpy.mean                                  number waits:copy@each
+pl_bolts.optimizers.LARS.step               object waits:truth@many
+pl_bolts.optimizers.lars.LARS.step          object waits:truth@many
 torch.amp.GradScaler.get_scale              float waits:number@nothing
 torch.amp.GradScaler.step                   object writes waits:overflow@nothing
 torch.cuda.Event.synchronize                none waits:device@nothing
@@ -213,6 +218,29 @@ torch.Tensor                                waits:upload
 torch.autograd.Variable                     alias
 torch.autograd.backward                     none gradients
 torch.autograd.grad                         several
+torch.distributions.*.log_prob              object waits:truth@any!validate_args
+torch.distributions.Bernoulli               object waits:truth@any!validate_args
+torch.distributions.Beta                    object waits:truth*3@any!validate_args
+torch.distributions.Binomial                object waits:truth*2@any!validate_args
+torch.distributions.Categorical             object waits:truth@any!validate_args
+torch.distributions.Cauchy                  object waits:truth*2@any!validate_args
+torch.distributions.ContinuousBernoulli     object waits:truth@any!validate_args
+torch.distributions.Dirichlet               object waits:truth@any!validate_args
+torch.distributions.Exponential             object waits:truth@any!validate_args
+torch.distributions.Gamma                   object waits:truth*2@any!validate_args
+torch.distributions.Geometric               object waits:truth*2@any!validate_args
+torch.distributions.Gumbel                  object waits:truth*4@any!validate_args
+torch.distributions.Laplace                 object waits:truth*2@any!validate_args
+torch.distributions.LogNormal               object waits:truth*4@any!validate_args
+torch.distributions.Multinomial             object waits:truth*5@any!validate_args
+torch.distributions.MultivariateNormal      object waits:truth*4@any!validate_args
+torch.distributions.NegativeBinomial        object waits:truth*2@any!validate_args
+torch.distributions.Normal                  object waits:truth*2@any!validate_args
+torch.distributions.OneHotCategorical       object waits:truth*3@any!validate_args
+torch.distributions.Pareto                  object waits:truth*3@any!validate_args
+torch.distributions.Poisson                 object waits:truth@any!validate_args
+torch.distributions.StudentT                object waits:truth*4@any!validate_args
+torch.distributions.Uniform                 object waits:truth*2@any!validate_args
 torch.nn.Parameter                          alias
 torch.nn.utils.rnn.pad_sequence
 torch.save                                  none
@@ -223,7 +251,18 @@ torch.Event.synchronize                     none waits:device@nothing
 torch.Stream.synchronize                    none waits:device@nothing
 torch.mps.synchronize                       none waits:device@nothing
 torch.nn.utils.clip_grad_norm_              scalar to-float writes graphless waits:number@nothing?error_if_nonfinite
+torch.optim.LBFGS.step                      object waits:truth@many
 torch.xpu.synchronize                       none waits:device@nothing
+torch_optimizer.A2GradExp.step              object waits:truth@many
+torch_optimizer.A2GradInc.step              object waits:truth@many
+torch_optimizer.A2GradUni.step              object waits:truth@many
+torch_optimizer.Adafactor.step              object waits:truth@many
+torch_optimizer.AdamP.step                  object waits:truth@many
+torch_optimizer.LARS.step                   object waits:truth@many
+torch_optimizer.Lamb.step                   object waits:truth@many
+torch_optimizer.NovoGrad.step               object waits:truth@many
+torch_optimizer.SGDP.step                   object waits:truth@many
+torch_optimizer.SWATS.step                  object waits:truth@many
 x[mask]                                     waits:shape
 x[mask] = tensor                            writes waits:shape
 x[mask] = number                            writes
@@ -236,10 +275,11 @@ t in list                                   bool waits:truth@elements
 if t                                        bool waits:truth
 f"{t}"                                      text waits:format
 alpha=t                                     waits:number
+backward in anomaly mode                    none waits:truth
 """
 """Functions by qualified name (`math.*`: any function of the module), methods as `class.method`, and what is written without
 a call.
 
-Sources: counted with a dispatch mode where a CPU shows it; what only a GPU shows is from NVIDIA's catalogue of waits
-(`perf-torch-sync-free`) and the CUDA semantics note of torch.
+Sources: counted with a dispatch mode where a CPU shows it, also those of torch_optimizer 0.3 and lightly 1.6; what only a GPU
+shows is from NVIDIA's catalogue of waits (`perf-torch-sync-free`) and the CUDA semantics note of torch.
 """

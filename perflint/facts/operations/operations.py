@@ -108,8 +108,9 @@ class Wait:
 
     of: whose numbers it needs: the receiver (or the first argument of a function), `each` argument or element of one, the
     `arguments` beside the receiver, those beside a number (`mixed`), all but one of them (`pairs`: they are compared), each of
-    the `elements`, or `nothing` of what is given. times: how often for each. unless: a keyword with which it does not wait, or
-    `others`, when any other argument has that effect. only: a keyword without which it does not wait.
+    the `elements`, `any` of what is given, or `nothing` of it; `many`: nothing of it, and more often than can be told. times:
+    how often for each. unless: a keyword with which it does not wait, or `others`, when any other argument has that effect.
+    only: a keyword without which it does not wait.
     """
 
     road: Road
@@ -264,7 +265,11 @@ def function(qualname: str) -> Operation | None:
         exact = _row(qualname)
         return exact if exact is not None else tensor_function(last)
     known = _row(qualname)
-    return known if known is not None or not package else _row(f"{package.partition('.')[0]}.*")
+    if known is not None or not package:
+        return known
+    if package in _rows():  # a method that all classes of a package have
+        return _row(f"{package.rpartition('.')[0]}.*.{last}")
+    return _row(f"{package.partition('.')[0]}.*")
 
 
 def tensor_function(name: str) -> Operation | None:

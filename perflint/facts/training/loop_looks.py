@@ -111,13 +111,18 @@ def goes_over_chunks(flow: Flow, loop: Loop) -> bool:
 
 
 def goes_over_few(node: ast.expr | None) -> bool:
-    """Whether what a loop iterates over are a handful of things: those written out, a dict's, the columns of `zip(*rows)`."""
+    """Whether a loop goes over few things: those written out, a dict's, columns of `zip(*rows)`, a network's layers."""
     match node:
         case ast.Call(func=ast.Name(id="zip"), args=[ast.Starred()]):
             return True
         case ast.Call(func=ast.Attribute(attr="items" | "values" | "keys"), args=[]):
             return True
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Name(id=name) | ast.Attribute(attr=name)]):
+            return _NUMBER_OF_PARTS.fullmatch(name) is not None
     return _is_display(node)
+
+
+_NUMBER_OF_PARTS = made(r"_?(?:n|num|number_of)_?(?:layers|levels|stages|scales|heads|blocks)", re.I)
 
 
 def _is_display(node: ast.expr | None) -> bool:

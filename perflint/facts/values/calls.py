@@ -19,7 +19,7 @@ from perflint.facts.operations.api_tables import (
 from perflint.facts.operations.operations import TORCH_PACKAGES, Dims, Operation, Result
 from perflint.facts.values.arguments import LEGACY_DTYPES, argument, asked_type, asks_for_gradient, device_keyword, places
 from perflint.facts.values.array_methods import array_function, frame_from
-from perflint.facts.values.derived_values import combined, is_copied_to_host, number_kind
+from perflint.facts.values.derived_values import combined, is_copied_to_host, lists_bools, number_kind
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import canonical
 from perflint.facts.values.object_methods import is_optimizer_name, loss_type, reduces
@@ -416,6 +416,8 @@ def _tensor_from_data(inference: Inferring, node: ast.Call, frame: Frame) -> Val
             kind = {number_kind(a) for a in data.alternatives}
             if asked is None:
                 dtype = "float" if kind == {"float"} else "int64" if kind == {"int"} else ""
+        elif asked is None and lists_bools(node.args[0]):
+            dtype = "bool"
     return one(Tensor(place, ndim, dtype, fresh=True, grad=False))
 
 

@@ -228,3 +228,17 @@ def with_hint(value: Value, name: str) -> Value:
     if not guesses or (not suggested.may_be(Tensor, Batch, Output) and suggested.alternatives):
         return suggested.map(lambda a: one(replace(a, place=guesses[0].place)) if guesses and isinstance(a, Object) else one(a))
     return value
+
+
+def lists_bools(node: ast.expr) -> bool:
+    """Whether `True` and `False` are written out as a list, at least one: `[False] * 20`, `[False for i in range(20)]`."""
+    match node:
+        case ast.List(elts=[_, *_] as parts):
+            return all(isinstance(part, ast.Constant) and isinstance(part.value, bool) for part in parts)
+        case ast.BinOp(left=ast.List() as once, op=ast.Mult(), right=ast.Constant(value=int(times))):
+            return times > 0 and lists_bools(once)
+        case ast.ListComp(elt=ast.Constant(value=bool()), generators=[ast.comprehension(iter=over, ifs=[])]):
+            match over:
+                case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(times))], keywords=[]):
+                    return times > 0
+    return False

@@ -33,6 +33,8 @@ _CANONICAL = (
     (re.compile(r"^torch\.nn\.functional\.(\w+)$"), r"torch.nn.functional.\1"),
     (re.compile(r"^torch\.nn\.parallel\.(?:distributed|data_parallel)\.(\w*DataParallel)$"), r"torch.nn.parallel.\1"),
     (re.compile(r"^torch\.optim\.[a-z_]+\.(\w+)$"), r"torch.optim.\1"),
+    (re.compile(r"^torch_optimizer\.[a-z0-9_]+\.([A-Z]\w*)(?=\.|$)"), r"torch_optimizer.\1"),
+    (re.compile(r"^torch\.distributions\.[a-zA-Z_]+\.([A-Z]\w+)$"), r"torch.distributions.\1"),
     (re.compile(r"^torch\.autograd\.(no_grad|enable_grad|inference_mode|set_grad_enabled)$"), r"torch.\1"),
     (re.compile(r"^torch\.autograd\.grad_mode\.(\w+)$"), r"torch.\1"),
     (re.compile(r"^torch\.(?:cuda\.)?amp(?:\.\w+)*\.(autocast|GradScaler)$"), r"torch.amp.\1"),
