@@ -56,6 +56,7 @@ from perflint.api import (
     Scope,
     Severity,
     Value,
+    Whereabouts,
     any_layout,
     argument,
     find_method,
@@ -115,6 +116,7 @@ def check(code: Code) -> Iterator[Finding]:
             )
             little = little or is_for_evaluation(code, loader) or _is_of_digits(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
+            little = little or code.whereabouts() is Whereabouts.HOST
             yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
 
 

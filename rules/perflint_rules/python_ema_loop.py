@@ -62,6 +62,7 @@ from perflint.api import (
     Finding,
     Object,
     Severity,
+    Whereabouts,
     argument,
     is_optimizer_class,
     is_run_without_gpu,
@@ -113,6 +114,7 @@ def check(code: Code) -> Iterator[Finding]:
             averages = ".grad" not in code.text(statement)
             counts = trains and averages and code.facts.project.uses_accelerator(code.source.path)
             counts = counts and not is_run_without_gpu(code.facts, code.source.path)
+            counts = counts and code.whereabouts() is Whereabouts.ACCELERATOR
             yield code.finding(statement.iter, message, fix, missing, severity=None if counts else Severity.INFO)
     for call in code.calls("update_parameters"):
         averaged = call.func.value if isinstance(call.func, ast.Attribute) else None

@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, path_of, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, Whereabouts, add_keyword, path_of, rule
 
 _ADAMS = ("torch.optim.Adam", "torch.optim.AdamW")
 _LOOPS = tuple(
@@ -62,7 +62,8 @@ def check(code: Code) -> Iterator[Finding]:
                 message += "`torch.optim.AdamW` does not, but corrects its averages, as this does not"
                 yield code.finding(call, message, severity=Severity.INFO)
             else:
-                rank = Severity.INFO if code.facts.versions.get("torch", _FIRST) < _FIRST else None
+                little = code.facts.versions.get("torch", _FIRST) < _FIRST or code.whereabouts() is not Whereabouts.ACCELERATOR
+                rank = Severity.INFO if little else None
                 message += "use `torch.optim.AdamW`, with `weight_decay` and `eps` as they are here"
                 yield code.finding(call, message, severity=rank)
     if not code.shows_info:
