@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 
 import pytest
 from conftest import Project
@@ -142,6 +143,20 @@ def test_a_device_through_constructors(
 ) -> None:
     started = STARTED.format(kind=kind, given=given, device=device)
     project.write({"trainer.py": TRAINER.format(first=first), "main.py": started, "data.py": DATA})
+    assert told(project, READ) is expected
+
+
+@pytest.mark.parametrize(("packages", "expected"), [(["tools"], False), (["tools", "more_tools"], True), ([], True)])
+def test_a_trainer_of_a_package_in_a_folder(project: Project, packages: list[str], expected: bool) -> None:
+    """What is installed from a folder of the project says what its name means there, if there is one of that name."""
+    train = TRAINER.format(first="device = torch.device('cpu')")
+    epoch = textwrap.indent(textwrap.dedent(train[train.index("    def epoch") : train.index("class Verbose")]), "    ")
+    main = STARTED.format(kind="Own", given=", device='cuda'", device="cuda").replace("trainer import", "own import")
+    own = f"import torch\nfrom toolkit.train import Trainer\n\n\nclass Own(Trainer):\n{epoch}"
+    files = {"main.py": main, "own.py": own, "data.py": DATA}
+    for folder in packages:
+        files |= {f"libs/{folder}/toolkit/__init__.py": "", f"libs/{folder}/toolkit/train.py": train}
+    project.write(files)
     assert told(project, READ) is expected
 
 

@@ -80,14 +80,16 @@ def may_be_pinned(code: Code, pinned: list[bool | None]) -> bool:
     return project.program_holds(path, _PINS) or (others_pin and not project.program_holds(path, _LOADERS))
 
 
-def pins_never(code: Code, copy: ast.AST) -> bool:
-    """Whether a batch is of loaders with `pin_memory=device == "cuda"` for a `torch.device`, which equals no text."""
-    found = loaders_around(code, copy)
-    given = [(loader, loader.argument("pin_memory")) for loader in found]
-    return bool(found) and all(asked is not None and _equals_never(code.at(loader.scope), asked) for loader, asked in given)
+def how_pinned(code: Code, copied: ast.expr) -> list[bool | None]:
+    """Whether the batches that an expression may be are pinned: not by `pin_memory=device == "cuda"` of a `torch.device`."""
+    found = [(loader, loader.argument("pin_memory")) for loader in loaders_around(code, copied)]
+    if found and all(asked is not None and _equals_never(code.at(loader.scope), asked) for loader, asked in found):
+        return [False]
+    return [a.pinned for a in code.value(copied).alternatives if isinstance(a, Batch)]
 
 
 def _equals_never(code: Code, node: ast.expr) -> bool:
+    """Whether an expression is false because it compares a `torch.device` with a text, which it never equals."""
     match node:
         case ast.IfExp(test=test, body=ast.Constant(value=True), orelse=ast.Constant(value=False)):
             return _equals_never(code, test)

@@ -39,8 +39,8 @@ blend_parameters(net.parameters(), target.parameters(), lambda: (tau, 1 - tau), 
 ## When it stays silent
 Under a guard such as `step % 10 == 0`, once per epoch, in loops that do something else with each parameter, too, and for the
 parameters that the `step` of an optimizer goes over. Where it is not known that each step of a training does it, in programs
-that name no device or are run without a GPU, and where gradients are what is added, it is reported only if the rule is
-selected.
+that name no device or are run without a GPU, where nothing in sight moves the networks to one, and where gradients are what
+is added, it is reported only if the rule is selected.
 
 ## Fix safety
 Safe, with the runtime, for `q.data.copy_(x * p.data + y * q.data)` over a `zip` of two: `blend_parameters` multiplies and adds

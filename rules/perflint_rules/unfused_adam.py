@@ -24,8 +24,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, where the model is moved to the
 GPU after the optimizer has been built, and where `target-versions` names a torch below 2.0. There is no fix where the
 requirements admit one. The optimizer of transformers is reported by default if it corrects the bias of its averages, as torch's
-does, and no torch below 2.0 is admitted, whose own goes over parameters one by one, too; all others only if the rule is
-selected.
+does, something in sight moves the networks to a GPU, and no torch below 2.0 is admitted, whose own goes over parameters one by
+one, too; all others only if the rule is selected.
 
 ## Fix safety
 Unsafe: the fused kernel rounds differently, and parameters on the host or of an integer type raise. There is none for the

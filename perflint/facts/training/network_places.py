@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
@@ -15,6 +17,7 @@ from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import argument, transfer_target
 from perflint.facts.values.bound_arguments import defaults_of, given, parameter_of
 from perflint.facts.values.classes import ancestors, is_module
+from perflint.facts.values.frames import MAX_DEPTH
 from perflint.facts.values.values import (
     NOTHING,
     Alternative,
@@ -92,7 +95,7 @@ def _no_comment(token: re.Match[bytes]) -> bytes:
 def hints_in_class(facts: Facts, cls: Class) -> frozenset[Hint]:
     """What the methods of a class, and those that it inherits, say about where tensors are."""
     found: set[Hint] = set()
-    for ancestor in ancestors(facts.inference, cls):
+    for ancestor in _lineage(facts, cls):
         if isinstance(ancestor, str):
             found.update([Hint.DEVICE] if ancestor.startswith(_MOVING_CLASSES) else [])
         else:
@@ -141,6 +144,33 @@ def _follows(flow: Flow, target: ast.expr, depth: int = 2) -> bool:
 _KEEPS_SETTINGS = made(
     r"(?:^|_)(?:arg|opt|option|cfg|conf|config|param|hparam|setting|flag|accelerator|fabric|trainer)s?$", re.I
 )
+
+
+def _lineage(facts: Facts, cls: Class) -> list[Class | str]:
+    """A class and what it inherits from, also of a package in a folder of the project that is installed from there."""
+    found = ancestors(facts.inference, cls)
+    for name in [a for a in found if isinstance(a, str) and not a.startswith(("torch.", "builtins."))]:
+        here = _installed_here(facts, name)
+        found = [*found, *ancestors(facts.inference, here)] if here is not None else found
+    return found
+
+
+def _installed_here(facts: Facts, qualname: str) -> Class | None:
+    """The class that a package's name means if a folder somewhere in the project is that package: `pip install -e tools/`."""
+    project, (module, _, name) = facts.project, qualname.rpartition(".")
+    if not module or not project.anywhere(_class_named(name)):
+        return None
+    package = os.path.join(os.sep, module.partition(".")[0], "__init__.py")
+    starts = [file for file in sorted(project.files) if file.endswith(package)]
+    path = project.resolve(module, starts[0].removesuffix(package) + os.sep) if len(starts) == 1 else None
+    found = project.module(path) if path is not None else None
+    values = facts.inference.module_name(found, name, MAX_DEPTH).alternatives if found is not None else ()
+    return next((a.cls for a in values if isinstance(a, ClassRef)), None)
+
+
+@cache
+def _class_named(name: str) -> re.Pattern[bytes]:
+    return made(rb"^class[ \t]+%b\b" % re.escape(name.encode()), re.M)
 
 
 class _Devices:
@@ -236,7 +266,7 @@ def _bound_to(facts: Facts, scope: Scope, node: ast.Name | ast.Attribute) -> lis
 
 def _setters(facts: Facts, cls: Class, name: str) -> Iterator[tuple[Scope, Definition]]:
     """Where a class and its ancestors assign an attribute."""
-    for ancestor in ancestors(facts.inference, cls):
+    for ancestor in _lineage(facts, cls):
         for method in ancestor.methods_assigning(name) if isinstance(ancestor, Class) else ():
             if method.parameters:
                 yield from ((method, d) for d in flow_of(method).definitions_of(f"{method.parameters[0].arg}.{name}"))
