@@ -225,6 +225,7 @@ def build():
         ("pass", "nn.Sequential(Readout(), nn.ReLU())", "pass", False),
         ("pass", "nn.parallel.DistributedDataParallel(Readout())", "pass", True),
         ("pass", "Readout()", "net, loader = fabric.setup(net), loader", True),
+        ("pass", "Readout()", "Keeper(net)", True),
     ],
     ids=[
         "made",
@@ -233,16 +234,18 @@ def build():
         "by a helper",
         "built",
         "built and moved",
-        "hidden",
+        "of a package",
         "in another",
         "replicated",
         "fabric",
+        "kept by an object",
     ],
 )
 def test_a_network_that_is_made_by_the_caller(project: Project, inside: str, made: str, before: str, expected: bool) -> None:
     """`embedded` moves another one, in the same file: it says nothing of this one. Packages leave networks on the host."""
     helpers = BUILDER.format(moved="") + BUILDER.format(moved=".cuda()").replace("build", "build_moved")
     helpers += "\n\ndef prepare(net):\n    net.to('cuda')\n"
+    helpers += "\n\nclass Keeper:\n    def __init__(self, net):\n        self.net = net.cuda()\n"
     text = FUNCTION.format(inside=inside) + helpers + CALLER.format(made=made, before=before)
     project.write({"train.py": text.replace("from data", "import unknown\nfrom data"), "data.py": DATA})
     assert told(project, READ) is expected
@@ -256,6 +259,15 @@ def test_a_function_whose_callers_are_not_in_sight(project: Project, others: str
     offered = "from setuptools import setup\n\nsetup(name='kit', packages=['kit'])\n"
     project.write({"kit/steps.py": text, "kit/tools.py": tools, "kit/__init__.py": "", "setup.py": offered})
     assert told(project, READ) is expected
+
+
+def test_a_default_that_another_function_sets(project: Project) -> None:
+    text = FUNCTION.format(inside="pass") + CALLER.format(made="Readout()", before="pass")
+    project.write({"train.py": text, "data.py": DATA})
+    assert told(project, READ) is False
+    start = "import torch\nfrom train import main\n\ntorch.set_default_device('cuda')\nmain()\n"
+    project.write({"start.py": start})
+    assert told(project, READ) is True
 
 
 AVERAGE = """\

@@ -49,11 +49,14 @@ class Hint(Enum):
 _MAY_MOVE = any_layout(rb"\. (?:to|cuda|to_empty) \(|\bdevice =")
 _HAS_MOVED = any_layout(
     rb"Accelerator \(|\baccelerator \.|\b[Ff]abric \.|Fabric \(|\w*Trainer \(|\bdeepspeed \.|DataParallel \(|fully_shard \("
-    rb"|set_default_(?:device \( (?!['\"]cpu)|tensor_type \( ['\"]torch \. cuda)|\bdevice_map =|['\"]nccl['\"]|\bxla_device \("
+    rb"|set_default_(?:device \( (?!['\"]cpu)|tensor_type \( ['\"]?torch \. cuda)|\bdevice_map =|['\"]nccl['\"]|\bxla_device \("
     rb"|autocast \( (?:device_type = )?['\"]cuda|GradScaler \("
 )
 """What moves networks, or is of no use without an accelerator."""
-_MOVING_CLASSES = ("lightning.", "pytorch_lightning.", "transformers.Trainer", "accelerate.", "composer.", "detectron2.")
+_MOVING_CLASSES = (
+    *("lightning.", "pytorch_lightning.", "transformers.Trainer", "transformers.Seq2SeqTrainer", "trl.", "accelerate."),
+    *("composer.", "detectron2.", "fastai.", "catalyst.", "mmengine.", "mmcv."),
+)
 """Whose objects are moved, and what is given to them, by packages."""
 _SAME = words("train eval float double half bfloat16 requires_grad_ apply share_memory parameters named_parameters modules")
 _SAME_ATTRIBUTES = words("module _orig_mod")
@@ -372,8 +375,7 @@ class Networks:
         if definition in self._seen:
             return
         self._seen.add(definition)
-        if not (scope.is_module and scope.module.source.path.endswith(SUFFIX)):  # of a notebook, the cells in question
-            yield from hints_in(self._facts, scope)
+        yield from self._around(scope)
         for use in flow.uses[definition]:
             yield from self._used(scope, flow, use, depth)
         if definition.kind == "parameter":
@@ -403,6 +405,8 @@ class Networks:
             match alternative:
                 case External(qualname) if qualname.startswith(_MOVING_CLASSES) or "parallel" in qualname.lower():
                     yield Hint.DEVICE
+                case ClassRef(cls):
+                    yield from hints_in_class(self._facts, cls)
                 case FunctionRef(function) if depth > 0 and node is use:
                     name = parameter_of(function, call, use)
                     inner = flow_of(function)
@@ -419,10 +423,16 @@ class Networks:
             yield Hint.HIDDEN
         for site in sites:
             passed = given(scope, site.node, name)
+            yield from self._around(site.scope)
             if passed is None:
                 yield Hint.HIDDEN
             else:
                 yield from self.of(site.scope, passed, depth - 1)
+
+    def _around(self, scope: Scope) -> Iterator[Hint]:
+        """What is said by a function that a network comes through; the cells of a notebook are programs of their own."""
+        if not (scope.is_module and scope.module.source.path.endswith(SUFFIX)):
+            yield from hints_in(self._facts, scope)
 
     def _object(self, cls: Class, depth: int) -> Iterator[Hint]:
         """What is said about an object of a class, by the class itself and where objects of it are made."""

@@ -20,9 +20,11 @@ from perflint.source.words import any_layout, words
 _MOVES = any_layout(
     rb"\. cuda \(|\. to \( (?:\w+ \. )*(?:\w*(?:dev|gpu|rank|cuda)|['\"](?:cuda|mps|xla|npu|xpu))|\bdevice = (?!None|['\"]cpu)"
     rb"|ccelerat|\b[Ff]abric\b|lightning|\w*Trainer \(|deepspeed|DataParallel|fully_shard|FullyShardedDataParallel"
-    rb"|set_default_(?:device|tensor_type)|device_map|['\"]nccl['\"]|\bxla_device\b"
+    rb"|set_default_(?:device|tensor_type)|device_map|['\"]nccl['\"]|\bxla_device\b|\bfastai\b|\bcatalyst\b"
 )
 """What moves something to a device, or has it moved."""
+_DEFAULTS = any_layout(rb"set_default_(?:device \( (?!['\"]cpu)|tensor_type \( ['\"]?torch \. cuda)|class \w+ \( \w*Trainer\b")
+"""What makes all that is made afterwards on a device, or takes care of networks that are given to it."""
 _LEVELS = 4
 """Through how many calls upwards it is looked for what moves something."""
 _MAX_CALLERS = 12
@@ -88,7 +90,7 @@ def _by_what_is_near(facts: Facts, scope: Scope) -> Whereabouts | None:
         return Whereabouts.ACCELERATOR
     if Hint.HOST in own | hints:
         return Whereabouts.HOST
-    if roots and Hint.HIDDEN not in hints:
+    if roots and Hint.HIDDEN not in hints and not facts.project.program_holds(scope.module.source.path, _DEFAULTS):
         return Whereabouts.NOT_MOVED
     return _by_callers(facts, scope)
 
