@@ -123,6 +123,7 @@ from perflint.facts.training.generation import loop_writes_text
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.training.loop_looks import written_rounds
 from perflint.facts.training.loops import Heat, LoopKind
+from perflint.facts.training.on_accelerator import Whereabouts
 from perflint.facts.training.rates import goes_over_parameters, rate_of
 from perflint.facts.training.recurrent import (
     RECURRENT_CALL,
@@ -297,6 +298,7 @@ __all__ = [
     "Upload",
     "Value",
     "WayBack",
+    "Whereabouts",
     "acts",
     "add_keyword",
     "ancestors",

@@ -89,6 +89,10 @@ class Facts:
         """Where a round waits by what no fix takes away, as `steps_wait_anyhow` finds it; with the depth of calls looked at."""
         self.without_gpu: Memo[str, bool] = Memo(project.trace)
         """Whether a file's program is run on the CPU, as `is_run_without_gpu` finds it."""
+        self.whereabouts: Memo[Scope, Any] = Memo(project.trace)
+        """Where the tensors of a function are, as `whereabouts` finds it."""
+        self.device_hints: Memo[Scope, frozenset[Any]] = Memo(project.trace)
+        """What each function says about where tensors are, as `hints_in` finds it."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._formatted: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)

@@ -38,6 +38,7 @@ from perflint.facts.training.generation import writes_text
 from perflint.facts.training.left_out import is_left_out
 from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.training.loops import Heat, LoopKind
+from perflint.facts.training.on_accelerator import Whereabouts, whereabouts
 from perflint.facts.training.rates import is_of_evaluation, rate_of
 from perflint.facts.training.switched_off import is_switched_off
 from perflint.facts.training.unused import is_unused
@@ -254,6 +255,10 @@ class Code:
         """Whether an expression may be a tensor on an accelerator."""
         return device_value(self.facts.inference, self.scope, node)
 
+    def whereabouts(self, node: ast.AST | None = None) -> Whereabouts:
+        """Where the tensors of the scope are, for all that shows: a guess, for what is worth a minute. node: what reads one."""
+        return whereabouts(self.facts, self.scope, node)
+
     def grad_is_off(self, node: ast.AST) -> bool | None:
         """Whether autograd is off where `node` is evaluated; None when that is not known."""
         return self.facts.grad_mode.is_off(self.scope, node)
@@ -338,8 +343,8 @@ class Code:
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
         """Whether nobody runs the code, or a wait or a copy is one now and then, on request, beside a model that writes text.
 
-        Or beside another wait that stays, or in a program that is run without a GPU, or, without a fix that can be taken, in
-        one that steps an environment.
+        Or beside another wait that stays, or in a program that is run without a GPU, or where nothing gets to one, or,
+        without a fix that can be taken, in one that steps an environment.
 
         So are those of evaluations alone, which are a small part of most runs, unless the program only evaluates.
         """
@@ -358,6 +363,8 @@ class Code:
             return False
         if without_cuda(self.scope, node):
             return True
+        if self.rule.category != "data-loading" and self.whereabouts(node) is not Whereabouts.ACCELERATOR:
+            return True  # the host makes samples wherever they are used
         if writes_text(self.facts, self.scope, node):
             return True
         if self.rule.one_wait and isinstance(node, ast.expr):

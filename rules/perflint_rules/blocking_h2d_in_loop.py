@@ -87,6 +87,7 @@ from perflint_rules.pageable import (
     UNPINNED,
     has_no_workers,
     hint_at_memory,
+    how_pinned,
     is_ordinary,
     is_to_be_pinned,
     loaders_around,
@@ -137,7 +138,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value):
             continue
-        pinned = [a.pinned for a in receiver.alternatives if isinstance(a, Batch)]
+        pinned = how_pinned(code, call.func.value)
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`

@@ -33,8 +33,8 @@ loader = DataLoader(Images(), batch_size=64, num_workers=4)
 When the number of workers is given and not 0, or not known; for datasets that are not the project's own; when no sample opens
 a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which
 workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model write
-text, or evaluates, in programs that are run without a GPU, where a sample is only tokenised or uses the GPU itself, where the
-loader is made in a step, and for the digits of MNIST and the like, select it to see it.
+text, or evaluates, in programs that are run without a GPU or move all to the CPU, where a sample is only tokenised or uses the
+GPU itself, where the loader is made in a step, and for the digits of MNIST and the like, select it to see it.
 
 ## Fix safety
 There is no fix: random numbers that samples draw would come from other generators, and how many workers pay depends on the
@@ -56,6 +56,7 @@ from perflint.api import (
     Scope,
     Severity,
     Value,
+    Whereabouts,
     any_layout,
     argument,
     find_method,
@@ -115,6 +116,7 @@ def check(code: Code) -> Iterator[Finding]:
             )
             little = little or is_for_evaluation(code, loader) or _is_of_digits(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
+            little = little or code.whereabouts() is Whereabouts.HOST
             yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
 
 

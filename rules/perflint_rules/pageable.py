@@ -5,6 +5,7 @@ import ast
 from perflint.api import (
     Batch,
     Code,
+    Device,
     External,
     Loader,
     LoaderCall,
@@ -77,6 +78,27 @@ def may_be_pinned(code: Code, pinned: list[bool | None]) -> bool:
         return True in pinned
     others_pin = project.anywhere(_PINS) or not project.anywhere(_LOADERS)
     return project.program_holds(path, _PINS) or (others_pin and not project.program_holds(path, _LOADERS))
+
+
+def how_pinned(code: Code, copied: ast.expr) -> list[bool | None]:
+    """Whether the batches that an expression may be are pinned: not by `pin_memory=device == "cuda"` of a `torch.device`."""
+    found = [(loader, loader.argument("pin_memory")) for loader in loaders_around(code, copied)]
+    if found and all(asked is not None and _equals_never(code.at(loader.scope), asked) for loader, asked in found):
+        return [False]
+    return [a.pinned for a in code.value(copied).alternatives if isinstance(a, Batch)]
+
+
+def _equals_never(code: Code, node: ast.expr) -> bool:
+    """Whether an expression is false because it compares a `torch.device` with a text, which it never equals."""
+    match node:
+        case ast.IfExp(test=test, body=ast.Constant(value=True), orelse=ast.Constant(value=False)):
+            return _equals_never(code, test)
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str())]):
+            return code.value(left).must_be_if_known(Device)
+        case ast.Name():
+            bound = [d.value for d in code.flow.reaching.get(node, ()) if d.kind == "assign" and not d.index]
+            return bool(bound) and all(made is not None and _equals_never(code, made) for made in bound)
+    return False
 
 
 def is_to_be_pinned(code: Code, copy: ast.AST) -> bool:

@@ -24,8 +24,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, where the model is moved to the
 GPU after the optimizer has been built, and where `target-versions` names a torch below 2.0. There is no fix where the
 requirements admit one. The optimizer of transformers is reported by default if it corrects the bias of its averages, as torch's
-does, and no torch below 2.0 is admitted, whose own goes over parameters one by one, too; all others only if the rule is
-selected.
+does, something in sight moves the networks to a GPU, and no torch below 2.0 is admitted, whose own goes over parameters one by
+one, too; all others only if the rule is selected.
 
 ## Fix safety
 Unsafe: the fused kernel rounds differently, and parameters on the host or of an integer type raise. There is none for the
@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, path_of, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, Whereabouts, add_keyword, path_of, rule
 
 _ADAMS = ("torch.optim.Adam", "torch.optim.AdamW")
 _LOOPS = tuple(
@@ -62,7 +62,8 @@ def check(code: Code) -> Iterator[Finding]:
                 message += "`torch.optim.AdamW` does not, but corrects its averages, as this does not"
                 yield code.finding(call, message, severity=Severity.INFO)
             else:
-                rank = Severity.INFO if code.facts.versions.get("torch", _FIRST) < _FIRST else None
+                little = code.facts.versions.get("torch", _FIRST) < _FIRST or code.whereabouts() is not Whereabouts.ACCELERATOR
+                rank = Severity.INFO if little else None
                 message += "use `torch.optim.AdamW`, with `weight_decay` and `eps` as they are here"
                 yield code.finding(call, message, severity=rank)
     if not code.shows_info:
