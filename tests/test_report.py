@@ -128,7 +128,9 @@ Found 1 finding.
 
 
 def test_full_says_why_a_fix_is_unsafe(project: Project) -> None:
-    result = project.write({"train.py": TRAIN}).run("check", "--output-format", "full", "--no-runtime", "--select", "blocking-h2d-in-loop")
+    result = project.write({"train.py": TRAIN}).run(
+        "check", "--output-format", "full", "--no-runtime", "--select", "blocking-h2d-in-loop"
+    )
     (reason, *_) = project.findings("--no-runtime", "--select", "blocking-h2d-in-loop")[0]["missing_proofs"]
     assert f"= why it is unsafe: {reason}" in result.stdout
     assert "1 fixable with `perflint fix --unsafe-fixes`" in result.stdout
