@@ -53,6 +53,7 @@ FILES = ["train.py", "main.py", "tools/train.py", "sub/main.py", "sub/pkg/run.py
         ("README.md", "python other.py", set()),
         ("sub/README.md", "python main.py", {"sub/main.py"}),
         ("sub/README.md", "python train.py", {"train.py"}),
+        ("sub/README.md", "python run.py", {"sub/pkg/run.py"}),
         ("scripts/run.sh", "python tools\\train.py", {"tools/train.py"}),
         ("scripts/run.sh", "python ../train.py", {"train.py"}),
     ],
@@ -181,6 +182,7 @@ def test_what_a_comment_looks_up_is_not_looked_up(tmp_path: Path) -> None:
         ("from .gone import Loss", True),
         ("from .losses import Loss", False),
         ("from . import losses", False),
+        ("from losses import Other", True),
         ("from .loss_cuda import Loss", False),
         ("from torch.gone import Loss", False),
         ("import sys\nsys.path.append('../yolo')\nfrom models.gone import Loss", False),
@@ -217,6 +219,11 @@ class Data:
     def read(self):
         return self.size
 """
+
+
+def test_a_module_beside_is_another_one_in_a_package(tmp_path: Path) -> None:
+    texts = {"core/__init__.py": "", "core/utils.py": "x = 1\n", "core/net.py": "from utils import y\n", "utils.py": "y = 1\n"}
+    assert not cannot_start(written(tmp_path, texts), f"{tmp_path}/core/net.py")
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,11 @@ class _Places:
             return []  # of an installed package
         ends = {path: _common_end(parts, path) for path in called}
         longest = [path for path in called if ends[path] == max(ends.values())]
+        if max(ends.values()) == 0:
+            around = ([path for path in longest if path.startswith(f"{base}{os.sep}")] for base in bases[0])
+            return next((near for near in around if near), longest)
         outermost = min(path.count(os.sep) for path in longest)
-        return longest if max(ends.values()) == 0 else [path for path in longest if path.count(os.sep) == outermost]
+        return [path for path in longest if path.count(os.sep) == outermost]
 
 
 def _common_end(parts: list[str], path: str) -> int:

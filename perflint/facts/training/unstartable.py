@@ -99,8 +99,11 @@ def _imports(facts: Facts, path: str) -> Iterator[tuple[str, bool]]:
             if level or "." in module or os.path.dirname(os.path.dirname(target)) == os.path.dirname(path):
                 yield target, True  # what a package has may be no Python file
             continue
-        if not (level or "." in module or os.path.dirname(target) == os.path.dirname(path)):
-            continue  # it may be an installed package with a name that this project has in another folder, too
+        beside = project.beside(path)
+        if not (
+            level or "." in module or (target in beside and os.path.join(os.path.dirname(path), "__init__.py") not in beside)
+        ):
+            continue  # it may be an installed package, or a module that this project has in another folder, too
         text = project.read(target) or b""
         taken = [part.split()[0] for part in b"".join(names).split(b",") if part.split()]
         yield target, bool(_HANDS_ON.search(text)) or all(name == b"*" or stands_in(name, text) for name in taken)
