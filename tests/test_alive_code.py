@@ -33,7 +33,16 @@ def unused(facts: Facts, name: str) -> set[str]:
     return {name for name, scope in scopes.items() if is_unused(facts, scope)}
 
 
-FILES = ["train.py", "main.py", "tools/train.py", "sub/main.py", "sub/pkg/run.py", "old/pkg/run.py", "lib/__main__.py"]
+FILES = [
+    "train.py",
+    "main.py",
+    "tools/train.py",
+    "sub/main.py",
+    "sub/pkg/run.py",
+    "old/pkg/run.py",
+    "lib/__main__.py",
+    "newer2013.py",
+]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +60,7 @@ FILES = ["train.py", "main.py", "tools/train.py", "sub/main.py", "sub/pkg/run.py
         ("README.md", "python -m torch.distributed.run", set()),
         ("README.md", "python -m torch.distributed.launch --nproc 2 main.py", {"main.py"}),
         ("README.md", "python other.py", set()),
+        ("README.md", "python newer.py", {"newer2013.py"}),
         ("sub/README.md", "python main.py", {"sub/main.py"}),
         ("sub/README.md", "python train.py", {"train.py"}),
         ("sub/README.md", "python run.py", {"sub/pkg/run.py"}),
@@ -207,6 +217,9 @@ class Whole(Pipeline):
 
 class Short(Pipeline):
     def run_epoch(self, epoch):
+        return self.part(epoch)
+
+    def part(self, epoch):
         return epoch
 
 def evaluate(net, *, num_class):
@@ -229,13 +242,13 @@ def test_a_module_beside_is_another_one_in_a_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ("", {"Short.run_epoch"}),
+        ("", {"Short.run_epoch", "Short.part"}),
         ("    Whole.run_epoch(short, 0)\n", set()),
         ("    run(callback=short.run_epoch)\n", set()),
-        ("    evaluate(1, num_classes=3)\n", {"Short.run_epoch", "evaluate"}),
-        ("    evaluate(1, **options)\n", {"Short.run_epoch"}),
-        ("    Data().read()\n", {"Short.run_epoch", "Data.__init__", "Data.read"}),
-        ("    Data(3).read()\n", {"Short.run_epoch"}),
+        ("    evaluate(1, num_classes=3)\n", {"Short.run_epoch", "Short.part", "evaluate"}),
+        ("    evaluate(1, **options)\n", {"Short.run_epoch", "Short.part"}),
+        ("    Data().read()\n", {"Short.run_epoch", "Short.part", "Data.__init__", "Data.read"}),
+        ("    Data(3).read()\n", {"Short.run_epoch", "Short.part"}),
     ],
     ids=["method", "by-class", "handed-on", "keyword", "spread", "constructor", "made"],
 )

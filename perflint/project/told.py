@@ -19,6 +19,8 @@ _MODULE = made(rb"(?<![\w-])-m[ \t]+(?:[\w-]+[ \t]+-{1,2}[^\r\n]*[ \t]-m[ \t]+)?
 _ENTERED = made(rb"(?:^|[\s;&|`(])cd[ \t]+['\"]?([\w./-]+)")
 _LAUNCHES = made(rb"python|torchrun|accelerate|deepspeed|srun|bash|%run|usage", re.I)
 """What stands beside a file's own name where it says how it is run; a heading may have the name, too."""
+_MIN_STEM = 5
+"""A shorter name is no beginning of another."""
 _CONTINUED = made(rb"\\[ \t]*\r?\n")
 
 Text = tuple[str, bytes]
@@ -86,7 +88,7 @@ class _Places:
         parts = [
             part for part in (text.split(".") if dotted else os.path.splitext(text)[0].split("/")) if part not in ("", ".")
         ]
-        called = self._called.get(parts[-1], ()) if parts else ()
+        called = self._called.get(parts[-1]) or self._renamed(parts[-1]) if parts else ()
         if not called:
             return []
         endings = (".py", ".ipynb", f"{os.sep}__main__.py")
@@ -106,6 +108,11 @@ class _Places:
             return next((near for near in around if near), longest)
         outermost = min(path.count(os.sep) for path in longest)
         return [path for path in longest if path.count(os.sep) == outermost]
+
+    def _renamed(self, stem: str) -> list[str]:
+        """What a name that no file has may mean, if one file begins with it: `main_fer.py` is `main_fer2013.py` today."""
+        longer = [path for name in self._called if name.startswith(stem) for path in self._called[name]]
+        return longer if len(longer) == 1 and len(stem) >= _MIN_STEM else []
 
 
 def _common_end(parts: list[str], path: str) -> int:
