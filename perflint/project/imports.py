@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
-from perflint.project.configured import MAX_MODULES, settings
 from perflint.project.files import read_file, requirement_files, text_digest
 from perflint.project.texts import Texts
-from perflint.project.told import command_lines, named_scripts, told
 from perflint.source.cells import SUFFIX
 from perflint.source.vocabulary import words_in
 
@@ -34,7 +32,7 @@ def _common(names: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     return others if names >= _ALL else names if others >= _ALL else names & others
 
 
-def _seen_from(directory: str, level: int) -> str:
+def seen_from(directory: str, level: int) -> str:
     """Where an import in a file of a directory starts from; a dot before it says that the import is relative to it."""
     for _ in range(level - 1):
         directory = os.path.dirname(directory)
@@ -60,12 +58,12 @@ class Imports(Texts):
 
     def resolve(self, dotted: str, importer: str, level: int = 0) -> str | None:
         """The file that `import dotted` in the file `importer` means, or None for a module outside the project."""
-        directory = _seen_from(os.path.dirname(importer), level)
+        directory = seen_from(os.path.dirname(importer), level)
         self.trace.note("module", directory, dotted)
         return self._resolve(directory, dotted)
 
     def _resolve(self, directory: str, dotted: str) -> str | None:
-        """`resolve`, seen from a directory, as `_seen_from` gives it."""
+        """`resolve`, seen from a directory, as `seen_from` gives it."""
         key = (directory, dotted)
         if key not in self._resolved:
             bases = [directory[1:]] if directory.startswith(".") else self._search_path(directory)
@@ -227,7 +225,7 @@ class Imports(Texts):
     def _imports_of(self, path: str) -> Iterator[tuple[str, frozenset[str]]]:
         directory = os.path.dirname(path)
         for level, dotted, names in self._said(path).imports():
-            start = _seen_from(directory, level)
+            start = seen_from(directory, level)
             target = self._target(start, dotted)
             if target is not None and target != path:
                 yield target, frozenset((_WHOLE, dotted.partition(".")[0]) if names is None else names or _ALL)
@@ -274,7 +272,7 @@ class Imports(Texts):
         named = self._named if said.elsewhere else {}
         found = set[str]()
         for level, dotted, names in said.imports():
-            start, first = _seen_from(directory, level), dotted.partition(".")[0]
+            start, first = seen_from(directory, level), dotted.partition(".")[0]
             if self._target(start, dotted) is not None or (not level and (first in named or f"{first}." in named)):
                 continue
             for name in ("",) if names is None else names or ("*",):
@@ -318,43 +316,6 @@ class Imports(Texts):
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 found += [(entry.path, text_digest(read_file(entry.path))) for entry in entries if entry.name.endswith(SUFFIX)]
         return sorted(found)
-
-    def configured(self, name: str) -> frozenset[str]:
-        """The values that configuration files give a setting, as `settings` spells them."""
-        self.trace.note("configured", name)
-        return self._settings.get(name, frozenset())
-
-    @cached_property
-    def _settings(self) -> Mapping[str, frozenset[str]]:
-        files = sorted(self.files) if len(self.files) <= MAX_MODULES else []
-        return settings(self.root, [(path, self._read(path) or b"") for path in files])
-
-    def commands(self) -> list[bytes]:
-        """The lines by which Python programs are run, from what a project says about itself."""
-        self.trace.note("commands")
-        return self._commands
-
-    @cached_property
-    def _commands(self) -> list[bytes]:
-        return command_lines(self._told)
-
-    @cached_property
-    def _told(self) -> list[bytes]:
-        """What the project's texts tell those who run it."""
-        return told(self.root, {os.path.dirname(path) for path in self.files})
-
-    @cached_property
-    def _told_files(self) -> Set[str]:
-        """The files of all programs that the project's texts name; none of a large project."""
-        if len(self.files) > MAX_MODULES:
-            return frozenset()
-        found = list(named_scripts(self._told, [(path, self._read(path) or b"") for path in sorted(self.files)]))
-        seen = set(found)
-        for file in found:
-            new = sorted(self._find_imports(file) - seen)
-            found += new
-            seen.update(new)
-        return seen
 
     def is_offered(self, path: str) -> bool:
         """Whether programs elsewhere may import a file: it belongs to a package, and the project can be installed."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 
 from perflint.project.files import requirements_digest, text_digest
-from perflint.project.imports import MAX_NEIGHBOURS, Imports
+from perflint.project.imports import MAX_NEIGHBOURS
+from perflint.project.programs import Programs
 from perflint.project.texts import Listing
 from perflint.project.trace import Question
 from perflint.source.gate import Gate
@@ -55,7 +56,7 @@ class _Reached:
 
 
 @dataclass(eq=False)
-class Project(Imports):
+class Project(Programs):
     """The files of a project, their imports, and what is asked about the programs that they make up."""
 
     _program_matches: dict[tuple[str, re.Pattern[bytes]], str] = field(default_factory=dict, repr=False)
@@ -65,7 +66,6 @@ class Project(Imports):
     """Which files pass a gate or match a pattern, as far as they were asked."""
     _programs: dict[str, tuple[list[str | None], Iterator[str | None] | None]] = field(default_factory=dict, repr=False)
     """What `_program` has found so far, and what is left to find."""
-    _training: dict[str, bool] = field(default_factory=dict, repr=False)
     _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
     _near_training: dict[str, str] = field(default_factory=dict, repr=False)
     _helpers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
@@ -79,14 +79,14 @@ class Project(Imports):
     def changed(self, path: str) -> None:
         """Forget what was known of one file, and what searches have found."""
         super().changed(path)
-        for known in (self._stored, self._training, self._helpers):
+        for known in (self._stored, self._helpers):
             known.pop(path, None)
         for holders in (*self._passing.values(), *self._matching.values()):
             holders.pop(path, None)
         self._program_matches.clear()
         self._anywhere.clear()
         self._near_training.clear()
-        for found in ("_training_anywhere", "_script", "_settings", "_told_files", "_tells_of_training"):
+        for found in ("_training_anywhere", "_script"):
             vars(self).pop(found, None)
         self._all_helpers = None
         self._answers.clear()
@@ -184,18 +184,6 @@ class Project(Imports):
 
     def _is_in_archive(self, path: str) -> bool:
         return _VENDORED.search(os.path.relpath(path, self.root).replace(os.sep, "/")) is not None
-
-    def is_left_aside(self, path: str) -> bool:
-        """Whether a file belongs to no program that the project tells its users to run, beside one that trains."""
-        self.trace.note("told", path)
-        return self._is_left_aside(path)
-
-    def _is_left_aside(self, path: str) -> bool:
-        return path not in self._told_files and self._tells_of_training
-
-    @cached_property
-    def _tells_of_training(self) -> bool:
-        return any(map(self._trains, self._told_files))
 
     def members(self, path: str) -> list[str] | None:
         """The files that run together with a file, nearest first; None where there are more than are looked at."""
@@ -318,12 +306,6 @@ class Project(Imports):
             level = sorted(users)
             yield level
 
-    def _trains(self, path: str) -> bool:
-        if path not in self._training:
-            self._training[path] = self._said(path).trains
-            self.found_out.add(path)
-        return self._training[path]
-
     def holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
         """Whether the text of a file matches a pattern."""
         self.trace.note("text", path)
@@ -430,6 +412,10 @@ class Project(Imports):
                 return _digest_of(line.decode("utf-8", "surrogateescape") for line in self._commands)
             case "told":
                 return "aside" if self._is_left_aside(about[0]) else ""
+            case "copied":
+                return "copy" if self._is_of_copy(about[0]) else ""
+            case "named":
+                return "named" if self._is_named(about[0]) else ""
             case "configured":
                 return " ".join(sorted(self._settings.get(about[0], ())))
             case "anywhere":

@@ -23,6 +23,12 @@ _LOOKS_UP = any_layout(rb"\b(?:getattr|globals|locals|vars|eval|exec|import_modu
 _FORMATTED = made(rb"(?:\A|\W)(?:[rR]?[fFtT]|[fFtT][rR])\Z")
 _OUTERMOST = made(rb"^(?:(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)|(if[ \t]+__name__\b)|[^\s#)\]}\"'])", re.M)
 
+_WORD = made(rb"[\w-]+")
+_INDENTED = made(rb":[ \t]*(?:#[^\r\n]*)?\r?\n(?:[ \t]*\r?\n)*([ \t]+)\S")
+_ENDS_ALL = made(rb"\n([ \t]+)(?:(?:sys|os)\.)?(?:_?exit|quit)\([^\r\n]*\)[ \t]*\r?(?=\n)")
+MAX_QUOTED = 200
+"""Longer strings are prose."""
+
 RUN_ALONE = b"__name__"
 """Stands for the code that runs only if a file is run itself."""
 
@@ -90,6 +96,24 @@ def _is_handed_on(module: bytes, text: bytes, statements: list[re.Match[bytes]])
     return any(not _ATTRIBUTE.match(text, at + len(module)) for at in outside)
 
 
+def words_in_quotes(text: bytes) -> set[bytes]:
+    """The words of a text's short strings, in lower case: they may be names that the code looks for."""
+    strings = (token[0].strip(b"'\"") for token in STRING_OR_COMMENT.finditer(text) if token[0][:1] != b"#")
+    return words_of(b"\n".join(string for string in strings if len(string) <= MAX_QUOTED))
+
+
+def words_of(text: bytes) -> set[bytes]:
+    """The words of a text, in lower case and as Python spells them: `u-net` is `u_net`."""
+    found = set(_WORD.findall(text.lower()))
+    return {part for word in found for part in (word, word.replace(b"-", b"_"), *word.split(b"-"))} if b"-" in text else found
+
+
+@lru_cache(maxsize=64)
+def without_comments(text: bytes) -> bytes:
+    """A text without its comments."""
+    return STRING_OR_COMMENT.sub(lambda token: b"" if token[0].startswith(b"#") else token[0], text)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """An outermost function or class of a text, from where its header begins, by its name; or other code, without one."""
@@ -115,3 +139,16 @@ def part_around(place: int, text: bytes) -> bytes:
     found = parts(text)
     at = bisect_right(found, place, key=lambda part: part.start) - 1
     return found[at].name if at >= 0 else b""
+
+
+def is_behind_exit(place: int, text: bytes) -> bool:
+    """Whether a place in a function, or in what runs only by itself, stands behind a statement that always ends the program."""
+    found = parts(text)
+    at = bisect_right(found, place, key=lambda part: part.start) - 1
+    if at < 0 or text.startswith(b"class", found[at].start) or not found[at].name:
+        return False
+    part = text[found[at].start : place]
+    if b"exit(" not in part and b"quit(" not in part:
+        return False
+    first = _INDENTED.search(part)
+    return first is not None and any(match[1] == first[1] for match in _ENDS_ALL.finditer(without_comments(part)))

@@ -169,10 +169,10 @@ ALONE = "import torch\n\nLIMIT = 3\n\ndef metric(x):\n    return helper(x)\n\nde
         (f"from metrics import metric\n{PROGRAM}    metric(1)\n", ALONE, set()),
         (PROGRAM, ALONE + "print(metric(3))\n", set()),
         ("from losses import Used\nUsed()\n", ALONE, set()),
-        ("import importlib\nimportlib.import_module(input())\n" + PROGRAM, ALONE, set()),
+        ("import importlib\nimportlib.import_module(input())\n" + PROGRAM, ALONE, {"metric", "helper"}),
         ("if __name__ == '__main__':\n    print(1)\n", ALONE, set()),
     ],
-    ids=["nobody", "imported", "runs", "no-script", "by-name", "no-program"],
+    ids=["nobody", "imported", "runs", "no-script", "by-another-name", "no-program"],
 )
 def test_a_file_of_definitions_that_no_file_of_a_program_imports_is_unused(main: str, alone: str, expected: set[str]) -> None:
     program = Program(main, {"losses.py": LOSSES, "metrics.py": alone})

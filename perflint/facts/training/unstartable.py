@@ -12,6 +12,9 @@ from perflint.source.words import any_layout, made
 
 _IMPORT = made(rb"^from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(?:\(([^)#]{0,9000})\)|([^\\\r\n#(]+)(?:#|\r?$))", re.M)
 """At the beginning of a line: what stands in a branch or behind `try:` may be left out."""
+_WHOLE = made(rb"^import[ \t]+([\w.]+)", re.M)
+_MOVES = any_layout(rb"sys \. path\b|\bsite \. addsitedir\b")
+"""What has modules of other folders, maybe those of another project."""
 _BUILT = made(r"_(?:pb2|pb2_grpc|cuda|cpu|gpu|ext|cpp|C)$|^_|^(?:version|about|build)$|cython|lib$", re.I)
 """Names of modules that are compiled or written when a project is built."""
 _HANDS_ON = any_layout(rb"\bimport \*|\b__getattr__\b|\bglobals \(|\bexec \(|\bsetattr \(|sys \. modules")
@@ -37,11 +40,33 @@ def _find(facts: Facts, path: str) -> bool:
 
 def _is_gone(facts: Facts, path: str, module: str, level: int) -> bool:
     """Whether a package of the project is asked for a module that it does not have, and that no build makes."""
-    package, _, name = module.rpartition(".")
-    folder = os.path.join(os.path.dirname(path), *package.split("."))
-    if not package or level or _BUILT.search(name) or _is_left_out(folder, name):
+    parts = module.split(".") if module else []
+    if level:
+        folder = os.path.dirname(path)
+        for _ in range(level - 1):
+            folder = os.path.dirname(folder)
+        return _lacks(facts, folder, parts)
+    if len(parts) < 2 or _MOVES.search(facts.project.read(path) or b""):
         return False
-    return bool(facts.project.beside(os.path.join(folder, "_.py")))
+    first = parts[0]
+    for base in dict.fromkeys((os.path.dirname(path), facts.project.root)):
+        folder = os.path.join(base, first)
+        inside = facts.project.beside(os.path.join(folder, "_.py"))
+        if inside and (base == os.path.dirname(path) or any(map(facts.project.importers, inside))):
+            return _lacks(facts, folder, parts[1:])
+    return False
+
+
+def _lacks(facts: Facts, folder: str, parts: list[str]) -> bool:
+    """Whether a folder has no module of a dotted name: neither among the project's files nor where git does not look."""
+    if any(map(_BUILT.search, parts)):
+        return False
+    for part in parts:
+        inner = os.path.join(folder, part)
+        if not facts.project.beside(os.path.join(inner, "_.py")):
+            return not _is_left_out(folder, part) and f"{inner}.py" not in facts.project.beside(f"{inner}.py")
+        folder = inner
+    return False
 
 
 def _is_left_out(folder: str, name: str) -> bool:
@@ -55,15 +80,30 @@ def _is_left_out(folder: str, name: str) -> bool:
 def _imports(facts: Facts, path: str) -> Iterator[tuple[str, bool]]:
     """The files that a file takes names from whenever it is imported, and whether they have what it takes."""
     project = facts.project
-    for dots, dotted, *names in _IMPORT.findall(project.read(path) or b""):
+    text = project.read(path) or b""
+    for dotted in _WHOLE.findall(text):
+        module = dotted.decode("utf-8", "replace")
+        target = project.resolve(module, path)
+        if target is None and _is_gone(facts, path, module, 0):
+            yield path, False
+        elif target is not None and "." in module:
+            yield target, True
+    for dots, dotted, *names in _IMPORT.findall(text):
         module, level = dotted.decode("utf-8", "replace"), len(dots)
         target = project.resolve(module, path, level)
         if target is None and _is_gone(facts, path, module, level):
             yield path, False
-        if target is None or target == path or os.path.basename(target) == "__init__.py":
-            continue  # what a package has may be no Python file
-        if not (level or "." in module or os.path.dirname(target) == os.path.dirname(path)):
-            continue  # it may be an installed package with a name that this project has in another folder, too
+        if target is None or target == path:
+            continue
+        if os.path.basename(target) == "__init__.py":
+            if level or "." in module or os.path.dirname(os.path.dirname(target)) == os.path.dirname(path):
+                yield target, True  # what a package has may be no Python file
+            continue
+        beside = project.beside(path)
+        if not (
+            level or "." in module or (target in beside and os.path.join(os.path.dirname(path), "__init__.py") not in beside)
+        ):
+            continue  # it may be an installed package, or a module that this project has in another folder, too
         text = project.read(target) or b""
         taken = [part.split()[0] for part in b"".join(names).split(b",") if part.split()]
         yield target, bool(_HANDS_ON.search(text)) or all(name == b"*" or stands_in(name, text) for name in taken)

@@ -10,12 +10,22 @@ from functools import cache
 from typing import NamedTuple
 
 from perflint.facts.facts import Facts
+from perflint.facts.training.uncallable import fits_no_call, fits_no_call_of_objects
 from perflint.facts.training.unstartable import cannot_start
 from perflint.facts.values.classes import ancestors
 from perflint.project.project import MAX_IMPORTERS, RUNS_ITSELF
 from perflint.source.syntax import Class, Module, Scope
 from perflint.source.texts import is_imported_whole
-from perflint.source.uses import RUN_ALONE, part_around, parts, places_in_code, uses_here, uses_of
+from perflint.source.uses import (
+    RUN_ALONE,
+    is_behind_exit,
+    part_around,
+    parts,
+    places_in_code,
+    uses_here,
+    uses_of,
+    without_comments,
+)
 from perflint.source.words import any_layout, made, words
 
 _KEPT_FILE = made(
@@ -35,7 +45,12 @@ _FINDS_OWN = any_layout(rb"\bglobals \(|\blocals \(|\beval(?<!\.eval) \(|\bexec 
 _FINDS_FILES = any_layout(
     rb"\bimport_module \(|\b__import__ \(|\bhydra\b|\binstantiate \(|\bpkgutil\b|\bexec \(|\bspec_from_file"
 )
-"""What may run a file that no text names."""
+"""What may run a file that nobody imports."""
+_LISTS_FILES = any_layout(
+    rb"\b(?:iter_modules|walk_packages) \("
+    rb"|\b(?:listdir|scandir|glob|rglob|iterdir|walk) \((?s:.*)\b(?:import_module|__import__) \("
+)
+"""What runs whatever files a folder has."""
 _MAKES_DATA = any_layout(rb"\b(?:torch|np|numpy) \. (?:random \. )?(?:randn?|randint|ones|zeros|empty|arange|Tensor|tensor) \(")
 """What shows how a part of a program is used: beside importers it is no program."""
 _PARSES = made(rb"^\w+[ \t]*=[ \t]*(?:argparse\.)?ArgumentParser\(", re.M)
@@ -60,7 +75,8 @@ def is_unused(facts: Facts, scope: Scope) -> bool:
 
     That is so for what no code names that the program gets to, for methods that nobody asks an object for, for files whose
     names say that they are old, that only define something and that no file of a program imports, that belong to a project
-    which was copied into this one, and that cannot be imported themselves. An import is no use.
+    which was copied into this one, and that cannot be imported themselves; for what every call in sight hands other
+    arguments than it takes. An import is no use, and neither is what stands behind an `exit()`.
     What a package offers, and what is found by names that are made up when a program runs, may be used.
     """
     return facts.unused.get(scope, lambda: _find(facts, scope))
@@ -72,11 +88,13 @@ def _find(facts: Facts, scope: Scope) -> bool:
         return True
     if project.is_vendored(path) or cannot_start(facts, path) or _is_left_aside(facts, path) or _is_left_copy(facts, path):
         return True
+    if fits_no_call(facts, scope):
+        return True
     while scope.parent is not None:
         scope = scope.parent
     cls = scope.owner
     own = cls.node if cls is not None else scope.node
-    if not isinstance(own, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or project.is_offered(path):
+    if not isinstance(own, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or project.is_packaged(path):
         return False
     if cls is not None and (_is_left_method(facts, scope) or _is_overridden(facts, scope)):
         return True
@@ -106,7 +124,15 @@ def _is_left_copy(facts: Facts, path: str) -> bool:
 def _is_left_aside(facts: Facts, path: str) -> bool:
     """Whether a project tells how its trainings are run, and a file belongs to none of them."""
     project = facts.project
-    return not project.is_offered(path) and project.is_left_aside(path) and not project.anywhere(_FINDS_FILES)
+    if project.is_packaged(path) or not project.is_left_aside(path):
+        return False
+    return project.is_of_copy(path) or not _may_be_found_by_name(facts, path)
+
+
+def _may_be_found_by_name(facts: Facts, path: str) -> bool:
+    """Whether a program may run a file that nobody imports: it finds files by names, and a text has that of this one."""
+    project = facts.project
+    return project.anywhere(_FINDS_FILES) and (project.anywhere(_LISTS_FILES) or project.is_named(path))
 
 
 def _is_reached(facts: Facts, definition: _Definition) -> bool:
@@ -130,6 +156,8 @@ def _users(facts: Facts, definition: _Definition) -> Iterator[_Definition | None
         yield None
         return
     for use in _uses(facts, definition):
+        if is_behind_exit(use.at, use.text):
+            continue
         around = part_around(use.at, use.text)
         yield (use.path, around.decode()) if around and around != RUN_ALONE else None
 
@@ -139,7 +167,7 @@ def _may_be_found(facts: Facts, definition: _Definition) -> bool:
     project, (path, name) = facts.project, definition
     body = project.read(path) or b""
     own = [part for part in parts(body) if part.name == name.encode()]
-    if not own or any(part.is_decorated for part in own) or project.is_offered(path) or _FINDS_OWN.search(body):
+    if not own or any(part.is_decorated for part in own) or project.is_packaged(path) or _is_in_code(_FINDS_OWN, body):
         return True
     importers = project.importers(path) - {path}
     if not importers and not (path.endswith(".ipynb") or RUNS_ITSELF.search(body) or _PARSES.search(body)):
@@ -151,7 +179,12 @@ def _may_be_found(facts: Facts, definition: _Definition) -> bool:
         return True
     texts = [project.read(file) or b"" for file in importers]
     packaged = any(os.path.basename(file) == "__init__.py" for file in importers)
-    return any(_FOUND_BY_NAME.search(text) and (packaged or is_imported_whole(_stem(path), text)) for text in texts)
+    return any(_is_in_code(_FOUND_BY_NAME, text) and (packaged or is_imported_whole(_stem(path), text)) for text in texts)
+
+
+def _is_in_code(pattern: re.Pattern[bytes], text: bytes) -> bool:
+    """Whether a text matches a pattern outside of its comments."""
+    return pattern.search(text) is not None and pattern.search(without_comments(text)) is not None
 
 
 class _Use(NamedTuple):
@@ -194,7 +227,7 @@ def _is_left_file(facts: Facts, module: Module) -> bool:
     if RUNS_ITSELF.search(module.source.body):
         return False
     only_defines = all(map(_is_definition, module.tree.body))
-    return only_defines and project.has_scripts() and not project.anywhere(_FINDS_FILES)
+    return only_defines and project.has_scripts() and not _may_be_found_by_name(facts, path)
 
 
 def _is_definition(statement: ast.stmt) -> bool:
@@ -207,7 +240,7 @@ def _is_definition(statement: ast.stmt) -> bool:
 
 
 def _is_left_method(facts: Facts, method: Scope) -> bool:
-    """Whether nobody in a program calls a method by its name, of a class whose ancestors are all of the project.
+    """Whether nobody in a program calls a method by its name as it is, of a class whose ancestors are all of the project.
 
     Of a file that nobody imports and that does not run itself nothing is known.
     """
@@ -218,7 +251,9 @@ def _is_left_method(facts: Facts, method: Scope) -> bool:
     project, path = facts.project, method.module.source.path
     if not RUNS_ITSELF.search(method.module.source.body) and not project.importers(path) - {path}:
         return False
-    return not project.program_may_hold(path, _asked_for(method.name)) and not project.program_may_hold(path, _ASKED_BY_NAME)
+    if project.program_may_hold(path, _ASKED_BY_NAME):
+        return False
+    return not project.program_may_hold(path, _asked_for(method.name)) or fits_no_call_of_objects(facts, method)
 
 
 def _is_overridden(facts: Facts, method: Scope) -> bool:

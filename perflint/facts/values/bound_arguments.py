@@ -74,8 +74,11 @@ def bound_arguments(
     return sorted(bound.items(), key=lambda pair: pair[0])
 
 
-def may_bind(scope: Scope, call: ast.Call) -> bool:
-    """Whether a call may run the body of a function, by its arguments alone, with a receiver before them or without."""
+def may_bind(scope: Scope, call: ast.Call, by_object: bool = False) -> bool:
+    """Whether a call may run the body of a function, by its arguments alone, with a receiver before them or without.
+
+    by_object: a method has a receiver for sure.
+    """
     definition = scope.node
     if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)) or definition.decorator_list:
         return True
@@ -86,7 +89,8 @@ def may_bind(scope: Scope, call: ast.Call) -> bool:
     positional = [a.arg for a in (*args.posonlyargs, *args.args)]
     required = {name for name in (*positional, *(a.arg for a in args.kwonlyargs)) if name not in defaults}
     named = {k.arg for k in call.keywords}
-    for given in (len(call.args), len(call.args) + 1) if scope.owner is not None else (len(call.args),):
+    given_here = len(call.args)
+    for given in (given_here,) if scope.owner is None else (given_here + 1,) if by_object else (given_here, given_here + 1):
         fits = given <= len(positional) or args.vararg is not None
         taken = named <= {a.arg for a in (*args.args[given:], *args.kwonlyargs)} or args.kwarg is not None
         if fits and taken and required <= {*positional[:given], *named}:
