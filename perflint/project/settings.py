@@ -57,8 +57,8 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "runtime": Setting(
         "flag",
-        "Whether fixes may import `perflint_runtime`, which the program then needs. Without it such fixes are shown, and say that "
-        "they rest on it; with `false`, or where unsafe fixes are applied, they are not looked for.",
+        "Whether fixes may import `perflint_runtime`, which the program then needs. Without it such fixes are shown, and say "
+        "that they rest on it; with `false`, or where unsafe fixes are applied, they are not looked for.",
         "true",
         "--runtime/--no-runtime",
     ),

@@ -205,8 +205,8 @@ def _all() -> Iterable[Assumption]:
     yield Assumption(
         Kind.RUNTIME,
         "the program may import perflint_runtime",
-        "perflint_runtime is installed wherever the program runs. `runtime = true` and `--runtime` say the same; a project whose "
-        "requirements name it need not. With `runtime = false` no fix uses it.",
+        "perflint_runtime is installed wherever the program runs. `runtime = true` and `--runtime` say the same; a project "
+        "whose requirements name it need not. With `runtime = false` no fix uses it.",
         "The program stops at the import.",
         is_ordinary=False,
     )

@@ -315,12 +315,12 @@ class Code:
         )  # first what blocks
         rests = fix is not None and Kind.ERRORS_ARE_BUGS in fix.assumptions
         refuted = relied_on(self.facts, self.scope, node) if rests else None
-        if fix is not None and refuted is None and (self.rule.category == "device-sync" or _calls_runtime(fix)):
+        if fix is not None and refuted is None and (self.rule.category == "device-sync" or fix.uses_runtime):
             refuted = taken_whole(self.facts, self.scope)
         if fix is not None and refuted is not None:
-            is_offered = Kind.RUNTIME in fix.assumptions
+            needs_leave = Kind.RUNTIME in fix.assumptions
             unsafe = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # the source says otherwise
-            fix = None if is_offered else unsafe
+            fix = None if needs_leave else unsafe
             obligations = (refuted, *obligations)
         if severity is None and self.rule.severity is Severity.WARNING and self._is_worth_little(node, rate, fix):
             severity = Severity.INFO
@@ -400,7 +400,7 @@ class Code:
         except CannotRewrite:
             return None
         imports = tuple(part for part in built if isinstance(part, Import))
-        is_missing = any(map(_is_of_runtime, imports)) and not self.may_use_runtime
+        is_missing = any(wanted.is_of_runtime for wanted in imports) and not self.may_use_runtime
         open_ += [_NO_RUNTIME] if is_missing else []
         assumptions = self._assumptions(open_)
         applicability = Applicability.SAFE if not open_ else Applicability.ASSUMING if assumptions else Applicability.UNSAFE
@@ -495,11 +495,3 @@ class Code:
         """The functions and lambdas that are written inside this scope."""
         for node in self.flow.inner:
             yield self.flow.inner_scope(node)
-
-
-def _calls_runtime(fix: Fix) -> bool:
-    return any(map(_is_of_runtime, fix.imports))
-
-
-def _is_of_runtime(wanted: Import) -> bool:
-    return wanted.module == "perflint_runtime"

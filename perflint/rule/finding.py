@@ -79,6 +79,10 @@ class Import:
     module: str
     name: str | None = None
 
+    @property
+    def is_of_runtime(self) -> bool:
+        return self.module == "perflint_runtime"
+
 
 @dataclass(frozen=True)
 class Fix:
@@ -94,6 +98,10 @@ class Fix:
     imports: tuple[Import, ...] = ()
     leads_to: tuple[str, ...] = ()
     assumptions: tuple[Kind, ...] = ()
+
+    @property
+    def uses_runtime(self) -> bool:
+        return any(wanted.is_of_runtime for wanted in self.imports)
 
 
 @dataclass(frozen=True)
