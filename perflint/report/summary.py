@@ -57,12 +57,15 @@ def applicable(result: Result) -> tuple[int, int, int]:
 
     The last ones may need `ordinary`, too.
     """
-    granted = [(permission.covers(fix), _ORDINARY.covers(fix), _GUARDED.covers(fix)) for permission, fix in _fixes(result)]
-    return (
-        sum(a for a, _, _ in granted),
-        sum(b and not a for a, b, _ in granted),
-        sum(c and not (a or b) for a, b, c in granted),
-    )
+    ready, assumable, guarded = 0, 0, 0
+    for permission, fix in _fixes(result):
+        if permission.covers(fix):
+            ready += 1
+        elif _ORDINARY.covers(fix):
+            assumable += 1
+        elif _GUARDED.covers(fix):
+            guarded += 1
+    return ready, assumable, guarded
 
 
 def _fixes(result: Result) -> Iterator[tuple[Permission, Fix]]:
