@@ -53,7 +53,7 @@ def of_fixes(result: Result, *, unsafe: bool, writing: bool) -> Iterator[str]:
 
 
 def applicable(result: Result) -> tuple[int, int, int]:
-    """How many findings have a fix that is applied as configured, how many others with `--assume ordinary`, and with the runtime.
+    """How many fixes are applied as configured, how many others with `--assume ordinary`, and how many with the runtime.
 
     The last ones may need `ordinary`, too.
     """
