@@ -24,14 +24,18 @@ PROGRAMS = FIXTURES / "programs"
 EXPERTS = FIXTURES / "experts"
 
 EXPECTED = {
-    "bloom/utils.py": {"blocking-h2d-in-loop", "item-every-step"},
+    "bloom/string_utils.py": {"item-in-python-loop"},
+    "bloom/utils.py": {"blocking-h2d-in-loop", "item-every-step", "item-in-python-loop"},
     "codebert/dataset.py": {"csv-row-by-skiprows"},
+    "codebert/models.py": {"data-constructor-on-device"},
+    "gan/adversarial.py": {"item-every-step"},
     "gan/networks.py": {"python-ema-loop"},
     "image/model.py": {"factory-then-transfer"},
     "image/trainer.py": {"eval-without-no-grad"},
     "lstm/model.py": {"rnn-zero-state-on-cpu"},
     "lstm/predict.py": {"eval-without-no-grad"},
-    "spans/evidence/train_utils.py": {"zero-grad-to-zeros"},
+    "spans/evidence/metrics.py": {"item-in-python-loop"},
+    "spans/evidence/train_utils.py": {"item-in-python-loop", "zero-grad-to-zeros"},
 }
 """The rules that find something, by file."""
 
