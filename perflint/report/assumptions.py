@@ -81,10 +81,9 @@ def table(result: Result, found: Sequence[Standing]) -> Iterator[str]:
         yield f"{standing.assumption.name:<{width}}  {declared:<8}  {standing.fixes:>5}  {places}"
     yield ""
     ready, assumable, guarded = applicable(result)
-    counts = (
-        f"{ready} fixable as configured; {assumable} more with `--assume {ORDINARY}`; {guarded} more with `--runtime`, too."
-    )
-    yield f"{counts} `perflint explain NAME` explains one."
+    counts = f"{ready} fixable as configured; {assumable} more with `--assume {ORDINARY}`"
+    more = f"; {guarded} more with `--runtime`, too" if guarded else ""
+    yield f"{counts}{more}. `perflint explain NAME` explains one."
 
 
 def as_json(found: Sequence[Standing]) -> str:
