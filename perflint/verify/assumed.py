@@ -103,7 +103,7 @@ def confirmation(rows: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[s
     yield f"assume = {json.dumps(confirmed)}"
     yield ""
     missing = Counter(chain.from_iterable(names - set(confirmed) for names in waiting))
-    for name, count in missing.most_common():
+    for name, count in sorted(missing.items(), key=lambda item: (-item[1], item[0])):
         yield f"{counted(count, 'fix')} would need {name}, too, which this run does not confirm."
     yield "One run shows one machine, one set of arguments and these data. What others would show, only you can say."
 
