@@ -172,6 +172,7 @@ from perflint.facts.values.values import (
     Text,
     Value,
     device_place,
+    is_known_tensor,
     place_of,
 )
 from perflint.fix.blocks import Body, replaced_lines
@@ -362,6 +363,7 @@ __all__ = [
     "is_guard",
     "is_guarded",
     "is_known_function",
+    "is_known_tensor",
     "is_left_to_evaluation",
     "is_made_of_constants",
     "is_message",
