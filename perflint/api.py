@@ -120,6 +120,7 @@ from perflint.facts.training.batch_moves import BatchMoves, leading_moves
 from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
 from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.generation import loop_writes_text
+from perflint.facts.training.lightning import trainer_sets_anomaly_mode
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.training.loop_looks import written_rounds
 from perflint.facts.training.loops import Heat, LoopKind
@@ -443,6 +444,7 @@ __all__ = [
     "suspends",
     "target_of",
     "tensor_ends",
+    "trainer_sets_anomaly_mode",
     "training_loop",
     "trains_near",
     "transfer_target",
