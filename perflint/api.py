@@ -120,6 +120,7 @@ from perflint.facts.training.batch_moves import BatchMoves, leading_moves
 from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
 from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.generation import loop_writes_text
+from perflint.facts.training.lightning import trainer_sets_anomaly_mode
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.training.loop_looks import written_rounds
 from perflint.facts.training.loops import Heat, LoopKind
@@ -172,6 +173,7 @@ from perflint.facts.values.values import (
     Text,
     Value,
     device_place,
+    is_known_tensor,
     place_of,
 )
 from perflint.fix.blocks import Body, replaced_lines
@@ -362,6 +364,7 @@ __all__ = [
     "is_guard",
     "is_guarded",
     "is_known_function",
+    "is_known_tensor",
     "is_left_to_evaluation",
     "is_made_of_constants",
     "is_message",
@@ -441,6 +444,7 @@ __all__ = [
     "suspends",
     "target_of",
     "tensor_ends",
+    "trainer_sets_anomaly_mode",
     "training_loop",
     "trains_near",
     "transfer_target",

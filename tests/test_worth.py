@@ -243,3 +243,166 @@ def test_workers_are_for_samples_that_they_can_make(project: Project, name: str,
     project.write({"train.py": NEXT.format(name=name, batches=batches)})
     found = {rule for rule, _ in project.rules()}
     assert found & {"dataloader-no-workers", "loader-iterator-per-step"} == ({told} if told else set())
+
+
+LIGHTNING = """\
+import pytorch_lightning as pl
+import torch
+from network import Network
+
+torch.autograd.set_detect_anomaly(True)
+{steps}
+pl.Trainer(max_epochs=10).fit(Network())
+"""
+NETWORK = """\
+import pytorch_lightning as pl
+import torch
+
+
+class Network(pl.LightningModule):
+    def training_step(self, batch, batch_idx):
+        return self(batch).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("requirement", "steps", "told"),
+    [
+        ("pytorch_lightning==1.4.0", "pass", True),
+        ("pytorch_lightning<1.5", "pass", True),
+        ("pytorch_lightning>=1.2", "pass", False),
+        ("lightning==2.2", "pass", False),
+        ("", "pass", False),
+        ("", "torch.randn(4, requires_grad=True).sum().backward()", True),
+    ],
+)
+def test_lightning_undoes_what_is_switched_on_before_it_fits(
+    project: Project, requirement: str, steps: str, told: bool
+) -> None:
+    files = {"train.py": LIGHTNING.format(steps=steps), "network.py": NETWORK, "requirements.txt": f"{requirement}\n"}
+    project.write(files)
+    assert (("debug-switch-left-on", 5) in project.rules()) is told
+
+
+COLUMNS = """\
+import torch
+from torch import nn
+
+
+def train(network, optimizer, loader, table):
+    rows = {rows}
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(network(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print([int(row) for row in rows])
+
+
+def main(loader, table):
+    network = nn.Linear(4, 4).cuda()
+    train(network, torch.optim.SGD(network.parameters(), lr=0.1), loader, table)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"), [("torch.arange(8, device='cuda')", True), ("table.select(range(8))['label']", False)]
+)
+def test_elements_are_read_from_what_is_known_to_be_a_tensor(project: Project, rows: str, told: bool) -> None:
+    project.write({"train.py": COLUMNS.format(rows=rows)})
+    assert (("item-in-python-loop", 12) in project.rules()) is told
+    assert ("item-in-python-loop", 12) in project.rules("--select", "item-in-python-loop")
+
+
+LISTED = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+def train(network, optimizer, data, table):
+    found = []
+    for x, y, rows in DataLoader(data, batch_size=8, pin_memory=True):
+        out = network(x.cuda(non_blocking=True))
+        loss = nn.functional.cross_entropy(out, y.cuda(non_blocking=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append({labels}.tolist())
+    return found
+
+
+def main(data, table):
+    network = nn.Linear(4, 4).cuda()
+    print(train(network, torch.optim.SGD(network.parameters(), lr=0.1), data, table))
+"""
+
+
+@pytest.mark.parametrize(("labels", "told"), [("out.argmax(1)", True), ("table.select(range(8))['label']", False)])
+def test_what_becomes_a_list_is_known_to_be_a_tensor(project: Project, labels: str, told: bool) -> None:
+    project.write({"train.py": LISTED.format(labels=labels)})
+    assert (("item-every-step", 14) in project.rules("--runtime")) is told
+    assert ("item-every-step", 14) in project.rules("--select", "item-every-step")
+
+
+TRAINERS = """\
+from abc import abstractmethod
+
+import torch
+from torch import nn
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4).cuda()
+
+    {mark}
+    def predict(self, x):
+        return {given}
+
+
+class Model(Base):
+    @torch.no_grad()
+    def predict(self, x):
+        return self.layer(x)
+
+
+class BaseTrainer:
+    def build(self):
+        self.model = Base()
+
+    def test(self, loader):
+        self.model.eval()
+        hits = 0
+        for x, y in loader:
+            hits += (self.model.predict(x.cuda()).argmax(1) == y.cuda()).sum().item()
+        return hits
+
+    def train(self, loader, optimizer):
+        for epoch in range(10):
+            for x, y in loader:
+                nn.functional.cross_entropy(self.model.layer(x.cuda()), y.cuda()).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            print(self.test(loader))
+
+
+class Trainer(BaseTrainer):
+    def build(self):
+        self.model = Model()
+
+
+def main(loader, optimizer):
+    trainer = Trainer()
+    trainer.build()
+    trainer.train(loader, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "given", "told"), [("@abstractmethod", "None", False), ("@torch.jit.export", "self.layer(x)", True)]
+)
+def test_what_is_there_to_be_overridden_records_no_graph(project: Project, mark: str, given: str, told: bool) -> None:
+    project.write({"train.py": TRAINERS.format(mark=mark, given=given)})
+    assert (("eval-without-no-grad", 31) in project.rules("--select", "eval-without-no-grad")) is told

@@ -15,7 +15,7 @@ from perflint.facts.device.reads import HostRead, find_formatted, find_reads, fi
 from perflint.facts.device.sinks import Sinks
 from perflint.facts.device.waits import Waits
 from perflint.facts.operations.operations import Road
-from perflint.facts.operations.versions import depends_on, oldest_versions
+from perflint.facts.operations.versions import depends_on, is_held_below, oldest_versions
 from perflint.facts.training.loops import Loops
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.values import Value
@@ -49,6 +49,7 @@ class Facts:
         self.grad_mode = GradMode(self.inference)
         self.compiled = Compiled(self.inference, compiled)
         self._target_versions = target_versions or {}
+        self._held_below: dict[tuple[str, str], bool] = {}
         self.surgery: Memo[tuple[str, bool], list[Obligation]] = Memo(project.trace)
         """What each file does to networks from outside, as `surgery` finds it; with whether networks are changed anyhow."""
         self.fills: Memo[str, list[Fill]] = Memo(project.trace)
@@ -123,6 +124,13 @@ class Facts:
     @cached_property
     def _has_runtime(self) -> bool:
         return depends_on(self.project.root, "perflint-torch")
+
+    def is_held_below(self, package: str, version: str) -> bool:
+        """Whether the project's own files admit no version of a package from `version` on."""
+        self.project.trace.note("requirements")
+        if (package, version) not in self._held_below:
+            self._held_below[package, version] = is_held_below(self.project.root, package, version)
+        return self._held_below[package, version]
 
     def reads(self, scope: Scope, *, formatted: bool = True) -> list[HostRead]:
         """Where the host waits for a device value in a scope, but for conditions; formatted: also to turn it to text."""

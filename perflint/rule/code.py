@@ -343,8 +343,8 @@ class Code:
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
         """Whether nobody runs the code, or a wait or a copy is one now and then, on request, beside a model that writes text.
 
-        Or beside another wait that stays, or in a program that is run without a GPU, or where nothing gets to one, or,
-        without a fix that can be taken, in one that steps an environment.
+        Or of what may be no tensor, or beside another wait that stays, or in a program that is run without a GPU, or where
+        nothing gets to one, or, without a fix that can be taken, in one that steps an environment.
 
         So are those of evaluations alone, which are a small part of most runs, unless the program only evaluates.
         """
@@ -365,7 +365,7 @@ class Code:
             return True
         if self.rule.category != "data-loading" and self.whereabouts(node) is not Whereabouts.ACCELERATOR:
             return True  # the host makes samples wherever they are used
-        if writes_text(self.facts, self.scope, node):
+        if writes_text(self.facts, self.scope, node) or any(read.is_guess for read in self.reads() if read.node is node):
             return True
         if self.rule.one_wait and isinstance(node, ast.expr):
             is_copy = self.rule.costs is Cost.COPY

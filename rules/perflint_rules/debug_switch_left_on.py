@@ -1,8 +1,9 @@
 """A switch for finding bugs is on in every run.
 
 ## What it does
-Finds `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_anomaly():`, `CUDA_LAUNCH_BLOCKING=1` and
-`torch.backends.cudnn.enabled = False` set by the program, outside of any condition.
+Finds `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_anomaly():`, Lightning's
+`Trainer(detect_anomaly=True)`, `CUDA_LAUNCH_BLOCKING=1` and `torch.backends.cudnn.enabled = False` set by the program, outside
+of any condition.
 
 ## Why it is slow
 Anomaly detection records a stack for each operation of the forward pass and looks for nan in each gradient.
@@ -22,9 +23,15 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 ```
 
 ## When it stays silent
-Under a condition, in functions whose name says what they are for (`enable_debug_mode`), where the value is no literal, in test
-suites, and where the same function sets cuDNN's switch again: that leaves out cuDNN for a few lines, as a rule for a layer
-that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), select it to see it.
+Under a condition, in functions whose name says what they are for (`enable_debug_mode`), where the value is no literal, with
+`fast_dev_run`, in test suites, and where the same function sets cuDNN's switch again: that leaves out cuDNN for a few lines,
+as a rule for a layer that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), select
+it to see it.
+
+And where Lightning's trainer undoes it: from version 1.5 on it fits within `torch.autograd.set_detect_anomaly(...)` of its own
+argument `detect_anomaly`, which is False by default, whatever the program has set before (as the sources of 1.5.0, 1.6.0,
+1.9.0, 2.0.0 and 2.2.0 do and those of 1.4.9 do not; Lightning-AI/pytorch-lightning#9848). It is reported where the requirements
+admit no such version, in hooks that run within, and where the program starts backward passes itself.
 
 ## Fix safety
 There is no fix: somebody may be looking for a bug just now.
@@ -35,9 +42,11 @@ import re
 from collections.abc import Iterator
 from itertools import takewhile
 
-from perflint.api import Code, Cost, Finding, Severity, is_test, rule
+from perflint.api import Code, Cost, Finding, Severity, is_test, rule, trainer_sets_anomaly_mode
 
 _SWITCHES = ("torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly")
+_TRAINER = "lightning.Trainer"
+_RECORDS = "each operation records a stack for finding nan: several times the CPU time; switch it on by an option"
 _VARIABLES = ("CUDA_LAUNCH_BLOCKING",)
 
 _REASONS = re.compile(r"crash|safe|prevent|avoid|fix|work.?around|\bbug|error|fail|hang|segfault|unstable|memory", re.I)
@@ -49,16 +58,20 @@ _FOR_DEBUGGING = re.compile(r"debug|anomal|detect_nan", re.I)
     costs=Cost.LAUNCH,
     severity=Severity.WARNING,
     needs=[("detect_anomaly", *_VARIABLES, "cudnn")],
-    in_file=[("torch", *_VARIABLES)],
+    in_file=[("torch", "lightning", *_VARIABLES)],
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each switch that nothing decides about."""
     if _FOR_DEBUGGING.search(code.scope.name) or is_test(code.scope):
         return
     for call in code.calls_to(*_SWITCHES):
-        if _switches_on(code, call) and not _is_decided(code, call):
-            message = "each operation records a stack for finding nan: several times the CPU time; switch it on by an option"
-            yield code.finding(call, message)
+        if _switches_on(code, call) and not _is_decided(code, call) and not _is_undone(code, call):
+            yield code.finding(call, _RECORDS)
+    for call in code.calls_to(_TRAINER):
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        detects = "detect_anomaly" in given and code.value(given["detect_anomaly"]).literal is True
+        if detects and "fast_dev_run" not in given and not _is_decided(code, call):
+            yield code.finding(given["detect_anomaly"], _RECORDS)
     for node in code.flow.stores:
         if _leaves_cudnn_out(code, node) and not _is_set_again(code, node) and not _is_decided(code, node):
             message = "without cuDNN, convolutions and recurrent layers run by torch's own kernels; leave it out"
@@ -83,6 +96,11 @@ def _switches_on(code: Code, call: ast.Call) -> bool:
     if mode is not None:
         return code.value(mode).literal is True
     return isinstance(code.flow.parent.get(call), ast.withitem)
+
+
+def _is_undone(code: Code, call: ast.Call) -> bool:
+    """Whether Lightning's trainer sets the mode anew before anything runs in it."""
+    return not code.is_hot(call) and trainer_sets_anomaly_mode(code.facts, code.scope)
 
 
 def _variable(code: Code, node: ast.expr) -> str | None:

@@ -1,14 +1,17 @@
 """Reads of a tensor's elements one by one: what one read of them all would change, how it is written: no rule by itself."""
 
 import ast
+from collections.abc import Iterable
 
 from perflint.api import (
     Alternative,
     Code,
+    Elements,
     Kind,
     Obligation,
     Tensor,
     Value,
+    is_known_tensor,
     place_of,
 )
 
@@ -48,6 +51,17 @@ def may_be_copied_before(code: Code, read: ast.Call) -> bool:
     item = read_name(read)
     assert isinstance(item, ast.Subscript)
     return not (code.is_hot(read) or code.value(item.value).may(lambda a: place_of(a).may_be_device))
+
+
+def may_be_no_tensor(code: Code, reads: Iterable[ast.expr], gone_over: ast.expr) -> bool:
+    """Whether nothing says that there are tensors to read: neither the reads, as `.item()` does, nor what is known of them."""
+    value = code.value(gone_over)
+    listed = (a.element for a in value.alternatives if isinstance(a, Elements))
+    return not (
+        any(isinstance(r, ast.Call) and isinstance(r.func, ast.Attribute) and r.func.attr == "item" for r in reads)
+        or is_known_tensor(value)
+        or any(map(is_known_tensor, listed))
+    )
 
 
 def keeps_type(code: Code, element: ast.expr, value: Value) -> bool:

@@ -22,6 +22,7 @@ from perflint.api import (
     path_of,
     replace,
 )
+from perflint_rules.element_reads import may_be_no_tensor
 from perflint_rules.indexed_reads import is_read_each_time, loop_over, unproven_of_loop
 from perflint_rules.loader_use import draws
 
@@ -51,7 +52,9 @@ def handed_rows(code: Code) -> Iterator[Finding]:
         names = ", ".join(dict.fromkeys(f"`{ast.unparse(row.value)}`" for row in rows))
         message = f"a function reads each row of {names} from the device by itself; copy them to the host before the loop"
         first = next(iter(rows))
-        yield code.finding(first, message, fix, missing, severity=Severity.INFO if draws(code, first) else None)
+        unknown = all(may_be_no_tensor(code, reads, row.value) for row, reads in rows.items())
+        little = draws(code, first) or unknown
+        yield code.finding(first, message, fix, missing, severity=Severity.INFO if little else None)
 
 
 def _reads_of(code: Code, call: ast.Call, row: ast.Subscript) -> list[ast.Call]:

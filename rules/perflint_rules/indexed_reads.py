@@ -34,7 +34,7 @@ from perflint.api import (
     untimed,
     untouched,
 )
-from perflint_rules.element_reads import keeps_type, may_be_copied_before, no_row, numbers, read_name
+from perflint_rules.element_reads import keeps_type, may_be_copied_before, may_be_no_tensor, no_row, numbers, read_name
 from perflint_rules.loader_use import draws
 from perflint_rules.own_dicts import is_bound, own_dict
 
@@ -59,7 +59,8 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
             looked_up = code.fix("let the runtime read all elements at once", _looked_up(code, loop, calls), unless=left)
             fix, missing = looked_up or fix, left
         message = f"each element of `{path}` is read from the device by itself; read them all before the loop with `tolist()`"
-        worth = Severity.INFO if draws(code, calls[0]) or may_be_copied_before(code, calls[0]) else None
+        unknown = may_be_no_tensor(code, calls, _tensors(calls)[0])
+        worth = Severity.INFO if unknown or draws(code, calls[0]) or may_be_copied_before(code, calls[0]) else None
         yield code.finding(calls[0], message, fix, missing, waits=calls, severity=worth)
 
 

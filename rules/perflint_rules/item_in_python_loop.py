@@ -26,7 +26,7 @@ values = scores.tolist()
 ## When it stays silent
 For host lists of Python numbers, for comprehensions that do more than read, for tensors used as dict keys, for reads that
 a loop makes only now and then, and where the loop writes to the tensor. Reported only if the rule is selected: where no fix
-can be taken without a look, and in an evaluation that draws.
+can be taken without a look, in an evaluation that draws, and where nothing but `int` or `float` reads what may be a list.
 
 ## Fix safety
 Safe when the iterated value is a one-dimensional tensor without doubt, and `float` or `int` does not change the type of
@@ -84,7 +84,7 @@ from perflint.api import (
     rule,
 )
 from perflint_rules.element_lists import listed_at_run_time
-from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
+from perflint_rules.element_reads import keeps_type, may_be_no_tensor, no_row, numbers, read_name
 from perflint_rules.handed_rows import handed_rows
 from perflint_rules.indexed_reads import indexed_reads
 from perflint_rules.nested_reads import nested_reads
@@ -159,7 +159,8 @@ def check(code: Code) -> Iterator[Finding]:
         if code.offers_runtime and any(not obligation.kind.is_declarable for obligation in filter(None, missing)):
             fix, missing = listed_at_run_time(code, node) or (fix, missing)
         message = f"each element of `{ast.unparse(generator.iter)}` is read from the device by itself; use `tolist()`"
-        yield code.finding(node, message, fix, missing)
+        worth = Severity.INFO if may_be_no_tensor(code, [node.elt], generator.iter) else None
+        yield code.finding(node, message, fix, missing, severity=worth)
 
 
 def _deeper(code: Code, node: ast.ListComp, generator: ast.comprehension) -> Iterator[Finding]:

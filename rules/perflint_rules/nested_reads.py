@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import Batch, Code, Finding, Loop, Output, Severity, Tensor, path_of
-from perflint_rules.element_reads import read_name
+from perflint_rules.element_reads import may_be_no_tensor, read_name
 from perflint_rules.indexed_reads import is_read_each_time, loop_over, stays_in
 from perflint_rules.loader_use import draws
 
@@ -32,7 +32,8 @@ def nested_reads(code: Code) -> Iterator[Finding]:
                 else "gather those first, and read them once"
             )
             message = f"each element of `{path}` is read from the device by itself; {cure}"
-            yield code.finding(call, message, waits=[call], severity=Severity.INFO if draws(code, call) else None)
+            little = draws(code, call) or may_be_no_tensor(code, [call], tensor)
+            yield code.finding(call, message, waits=[call], severity=Severity.INFO if little else None)
 
 
 def _taken_from(item: ast.expr) -> tuple[ast.expr, list[ast.expr]]:

@@ -2,18 +2,18 @@
 
 ## What it does
 Finds arguments of `Trainer(...)` of Lightning and of `TrainingArguments(...)` of transformers that cost time in each step:
-`detect_anomaly=True`, `deterministic=True`, `log_every_n_steps=1`, `logging_steps=1`, the strategies `dp` and `ddp_spawn`,
-`dataloader_num_workers=0`, `dataloader_pin_memory=False`, `profiler=...`.
+`deterministic=True`, `log_every_n_steps=1`, `logging_steps=1`, the strategies `dp` and `ddp_spawn`, `dataloader_num_workers=0`,
+`dataloader_pin_memory=False`, `profiler=...`.
 
 ## Why it is slow
-Anomaly detection records a stack for each operation, deterministic kernels are slower where there are others, a log line per
-step makes the CPU wait for the loss, and `dp` and `ddp_spawn` are the slow ways to use several GPUs.
+Deterministic kernels are slower where there are others, a log line per step makes the CPU wait for the loss, and `dp` and
+`ddp_spawn` are the slow ways to use several GPUs.
 
 ## Example
 ```python
 from lightning.pytorch import Trainer
 
-trainer = Trainer(max_epochs=10, detect_anomaly=True)
+trainer = Trainer(max_epochs=10, log_every_n_steps=1)
 ```
 
 ## Use instead
@@ -24,7 +24,7 @@ trainer = Trainer(max_epochs=10)
 ```
 
 ## When it stays silent
-When the value is no literal, with `fast_dev_run`, and in test suites.
+When the value is no literal, with `fast_dev_run`, and in test suites. `detect_anomaly=True`: debug-switch-left-on.
 
 ## Fix safety
 There is no fix: each of these may be wanted.
@@ -36,7 +36,6 @@ from collections.abc import Iterator
 from perflint.api import Code, Cost, Finding, Severity, rule
 
 _LIGHTNING: dict[str, tuple[tuple[object, ...], str]] = {
-    "detect_anomaly": ((True,), "a stack is recorded for each operation"),
     "deterministic": ((True,), "slower kernels are chosen"),
     "log_every_n_steps": ((1,), "the CPU waits for what is logged in every step"),
     "strategy": (("dp", "ddp_spawn"), "it is the slow way to use several GPUs"),

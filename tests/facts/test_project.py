@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ask import ROOT, Program
 
-from perflint.facts.operations.versions import depends_on, oldest_versions
+from perflint.facts.operations.versions import depends_on, is_held_below, oldest_versions
 from perflint.project.imports import MAX_NEIGHBOURS
 from perflint.project.project import Project
 from perflint.project.texts import MAX_BYTES_HELD
@@ -380,6 +380,27 @@ def test_the_oldest_torch_that_a_project_admits(tmp_path: Path, file: str, text:
     (tmp_path / file).write_text(text)
     found = oldest_versions(str(tmp_path)).get("torch")
     assert (str(found) if found is not None else None) == oldest
+
+
+@pytest.mark.parametrize(
+    ("line", "held"),
+    [
+        ("pytorch_lightning==1.4.0", True),
+        ("pytorch-lightning==1.4.*", True),
+        ("pytorch-lightning<1.5", True),
+        ("pytorch-lightning>=1.2,<=1.4.9", True),
+        ("pytorch-lightning~=1.4.2", True),
+        ("pytorch-lightning~=1.4", False),
+        ("pytorch-lightning<=1.5", False),
+        ("pytorch-lightning==1.9", False),
+        ("pytorch-lightning>=1.2", False),
+        ("pytorch-lightning", False),
+        ("torch==1.4.0", False),
+    ],
+)
+def test_requirements_that_admit_no_newer_version(tmp_path: Path, line: str, held: bool) -> None:
+    (tmp_path / "requirements.txt").write_text(f"{line}\n")
+    assert is_held_below(str(tmp_path), "pytorch-lightning", "1.5") is held
 
 
 def test_lists_of_requirements_may_stand_in_a_folder(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 from functools import cache
 
 from perflint.facts.autograd.gradflow import GradEnd, GradUse, adapts, backward_below, backward_in, graph_ends
+from perflint.facts.autograd.keeps_nothing import is_abstract
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
@@ -215,7 +216,7 @@ def wastes_no_graph(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     """Whether the graph of a forward pass is no waste: none is recorded, as far as is known, or somebody wants it."""
     if facts.grad_mode.is_off(scope, call) is not False or _ENTERS_SWITCH.search(scope.text):
         return True
-    targets = facts.loops.targets(scope, call)
+    targets = [target for target in facts.loops.targets(scope, call) if not is_abstract(target)]
     if not targets and writes_tokens(call):
         return True  # transformers switches autograd off itself
     if targets and all(facts.grad_mode.may_be_switched_off(t) or _runs_without_autograd(facts, t) for t in targets):
@@ -372,8 +373,8 @@ def _freezes(flow: Flow, owner: str) -> bool:
 
 
 def _switches_gradients_off(facts: Facts, scope: Scope, call: ast.Call) -> bool:
-    """Whether what is called is itself decorated to run without autograd."""
-    targets = facts.loops.targets(scope, call)
+    """Whether what is called is itself decorated to run without autograd; what is there to be overridden computes nothing."""
+    targets = [target for target in facts.loops.targets(scope, call) if not is_abstract(target)]
     return bool(targets) and all(any(facts.grad_mode.switches(t, d) for d in t.decorators) for t in targets)
 
 

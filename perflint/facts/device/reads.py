@@ -33,6 +33,7 @@ from perflint.facts.values.values import (
     Place,
     Tensor,
     Value,
+    is_known_tensor,
     place_of,
 )
 from perflint.source.records import dataclass
@@ -53,11 +54,15 @@ class ReadKind(Enum):
 
 @dataclass(frozen=True, eq=False)
 class HostRead:
-    """One read. `node` is the expression that gives the host value, `tensor` the device value that it reads."""
+    """One read. `node` is the expression that gives the host value, `tensor` the device value that it reads.
+
+    is_guess: whether neither what is known of the value nor how it is read says that it is a tensor: `batch["label"].tolist()`.
+    """
 
     node: ast.expr
     tensor: ast.expr
     kind: ReadKind
+    is_guess: bool = False
 
 
 _COPIES = frozenset(("cpu", "numpy", "tolist"))
@@ -266,7 +271,9 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             known = device_value(inference, scope, tensor)
             if known or (func.attr == "cpu" and _nothing_else(inference, scope, tensor, Literal, Number, Batch)):
                 end = _outermost(flow, call)
-                return HostRead(end, tensor, ReadKind.ITEM if _is_item_of(end, tensor) else ReadKind.COPY)
+                may_be_list = func.attr != "cpu" and tensor is func.value  # arrays and columns of tables have `tolist`, too
+                is_guess = may_be_list and not is_known_tensor(inference.value(scope, tensor))
+                return HostRead(end, tensor, ReadKind.ITEM if _is_item_of(end, tensor) else ReadKind.COPY, is_guess)
             return None
         if func.attr == "to" and _is_to_host(inference, scope, call):
             if device_value(inference, scope, func.value):

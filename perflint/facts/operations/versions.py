@@ -60,6 +60,36 @@ def depends_on(root: str, package: str) -> bool:
     return any(wanted.match(line.replace("_", "-")) for line in _requirement_lines(root))
 
 
+def is_held_below(root: str, package: str, version: str) -> bool:
+    """Whether the project's own files admit no version of a package from `version` on, as those with `==1.4.0` do for 1.5."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for line in _requirement_lines(root):
+        with contextlib.suppress(InvalidRequirement):
+            requirement = Requirement(line)
+            if requirement.name.lower().replace("_", "-") == package and _excludes_from(requirement, version):
+                return True
+    return False
+
+
+def _excludes_from(requirement: Requirement, version: str) -> bool:
+    """Whether a requirement excludes a version and all that are newer."""
+    from packaging.version import InvalidVersion, Version
+
+    limit = Version(version)
+    for specifier in requirement.specifier:
+        with contextlib.suppress(InvalidVersion):
+            bound = Version(specifier.version.removesuffix(".*"))
+            match specifier.operator:
+                case "==" | "===" | "<=" if bound < limit:
+                    return True
+                case "<" if bound <= limit:
+                    return True
+                case "~=" if bound < limit and bound.release[:-1] < limit.release[: len(bound.release) - 1]:
+                    return True
+    return False
+
+
 def _lower_bound(requirement: Requirement) -> Version | None:
     from packaging.version import InvalidVersion, Version
 

@@ -328,6 +328,16 @@ def seems_number(value: Value) -> bool:
     )
 
 
+def is_known_tensor(value: Value) -> bool:
+    """Whether all that is known of a value is a tensor, or a part of a batch or of an output, and not by a name's look alone.
+
+    A guess, and no proof: there may be more that is not known.
+    """
+    return value.must_be_if_known(Tensor, Batch, Output) and value.may(
+        lambda a: not (isinstance(a, Tensor) and a.guessed) or place_of(a).may_be_device
+    )
+
+
 def is_none(alternative: Alternative) -> bool:
     """Whether an alternative is None, whose use as anything else raises."""
     return alternative == Literal(None)
