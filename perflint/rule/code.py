@@ -15,7 +15,7 @@ from perflint.facts.compiled.compiled import Root
 from perflint.facts.compiled.graph_breaks import GraphBreak
 from perflint.facts.dataflow.definitions import Definition, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
-from perflint.facts.dataflow.guards import is_guard
+from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.dataflow.uses import functions_see
 from perflint.facts.device.reads import HostRead, device_value
 from perflint.facts.device.sinks import Sink
@@ -204,7 +204,7 @@ class Code:
             return True
         if self.around(node) is not None or self.heat is None:
             return False
-        if any(is_guard(self.flow, block) for block in self.flow.block[node].ancestry()):
+        if is_guarded(self.flow, node):
             return False
         return not is_left_out(self.facts, self.scope, node)
 
