@@ -10,6 +10,7 @@ from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.facts import Facts
 from perflint.facts.training.loop_looks import counts_rounds, goes_over_few
 from perflint.facts.training.loops import LoopKind, is_step_hook
+from perflint.facts.training.tests_alone import runs_each_step_in_tests_alone
 from perflint.rule.finding import Rate
 from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
@@ -35,7 +36,8 @@ def rate_of(facts: Facts, scope: Scope, node: ast.AST) -> Rate:
         return Rate.PER_INTERVAL
     inner = _inside(flow, node, None)
     if loops.heat(scope) is not None:
-        return Rate.PER_INTERVAL if is_guarded(flow, node) else _within_step(inner) or Rate.PER_STEP
+        seldom = is_guarded(flow, node) or runs_each_step_in_tests_alone(facts, scope)
+        return Rate.PER_INTERVAL if seldom else _within_step(inner) or Rate.PER_STEP
     if scope.name in _SAMPLE_METHODS:
         return Rate.PER_SAMPLE
     kinds = loops.kinds(scope)
