@@ -125,7 +125,7 @@ def _hint_of(facts: Facts, scope: Scope, call: ast.Call) -> Hint | None:
     if value == NOTHING or value.must(lambda a: isinstance(a, (Tensor, Batch, Output))):
         return None
     place = device_place(value)
-    if place is Place.ELSEWHERE and {*_Devices(facts).of(scope, target)} == {Hint.HOST}:
+    if place in (Place.ELSEWHERE, Place.CUDA_OR_HOST) and {*_Devices(facts).of(scope, target)} == {Hint.HOST}:
         place = Place.HOST
     return Hint.HOST if place is Place.HOST else Hint.DEVICE
 
