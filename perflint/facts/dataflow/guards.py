@@ -58,7 +58,8 @@ def is_guarded(flow: Flow, node: ast.AST) -> bool:
     blocks = list(flow.block[node].ancestry())
     if any(is_guard(flow, block) for block in blocks):
         return True
-    return any(skipped_by_guard(flow, node, block) for block in blocks) and not any(map(_TRAINS.match, flow.calls_named))
+    returned = any(block.loop is None and skipped_by_guard(flow, node, block) for block in blocks)
+    return returned and not any(map(_TRAINS.match, flow.calls_named))
 
 
 def _is_guard(flow: Flow, block: Block) -> bool:
