@@ -406,3 +406,166 @@ def main(loader, optimizer):
 def test_what_is_there_to_be_overridden_records_no_graph(project: Project, mark: str, given: str, told: bool) -> None:
     project.write({"train.py": TRAINERS.format(mark=mark, given=given)})
     assert (("eval-without-no-grad", 31) in project.rules("--select", "eval-without-no-grad")) is told
+
+
+WRITTEN = NEXT.format(name="self.paths[index]", batches=EACH)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("Images(['a.png', 'b.png'])", False),
+        ("torch.utils.data.Subset(Images(paths), range(16))", False),
+        ("Images(paths)", True),
+        ("Images(['a.png'] * 1000)", True),
+        ("torch.utils.data.Subset(Images(paths), range(1000))", True),
+    ],
+    ids=["two", "some of them", "not known", "repeated", "many"],
+)
+def test_nothing_can_be_made_ahead_of_a_few_samples(project: Project, given: str, told: bool) -> None:
+    project.write({"train.py": WRITTEN.replace("DataLoader(Images(paths)", f"DataLoader({given}")})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+
+
+NORMS = """\
+class Norms:
+    def of(self, model):
+        return [p.grad.norm().item() for p in model.parameters()]
+
+
+class Trainer:
+    def __init__(self, steps):
+        self.steps, self.every = steps, 100
+
+    def is_noted(self, step):
+        return step {asked}
+
+    def note(self, model, step):
+        {guard}
+        self.norms = Norms().of(model)
+
+    def train(self, model, optimizer, loader):
+        for step, x in enumerate(loader):
+            model(x.cuda()).sum().backward()
+            self.note(model, step)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    Trainer([1, 50]).train(*made())
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "asked", "told"),
+    [
+        ("pass", "% self.every == 0", True),
+        ("if step % 100: return", "% self.every == 0", False),
+        ("if not self.every or step not in self.steps: return", "% self.every == 0", False),
+        ("if not self.is_noted(step): return", "% self.every == 0", False),
+        ("if not self.is_noted(step): return", "> 100", True),
+        ("if model is None: return", "% self.every == 0", True),
+    ],
+    ids=["none", "every 100", "some that were chosen", "asked", "asked for more", "no guard"],
+)
+def test_what_a_caller_returns_before_runs_now_and_then(project: Project, guard: str, asked: str, told: bool) -> None:
+    project.write({"train.py": f"import torch\n\n\n{NORMS.format(guard=guard, asked=asked)}"})
+    assert ("per-parameter-read" in {rule for rule, _ in project.rules()}) is told
+
+
+READS = """\
+import torch
+
+
+def norms(model):
+    return [p.grad.norm().item() for p in model.parameters()]
+
+
+def train(model, optimizer, loader):
+    for step, x in enumerate(loader):
+        model(x.cuda()).sum().backward()
+        {noted}
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    train(*made())
+"""
+TRIES = """\
+from train import norms
+
+for x in loader:
+    model(x.cuda()).sum().backward()
+    print(norms(model))
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("noted", "told"), [("norms(model)", True), ("if step % 100 == 0: norms(model)", False)], ids=["each step", "now and then"]
+)
+def test_what_tests_do_in_each_step_the_program_may_do_now_and_then(project: Project, noted: str, told: bool) -> None:
+    project.write({"train.py": READS.format(noted=noted), "tests/tries.py": TRIES})
+    assert ("per-parameter-read" in {rule for rule, _ in project.rules()}) is told
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [("diagnose.py", True), ("tests/diagnose.py", False), ("tests/steps.py", True)],
+    ids=["script", "tests", "used"],
+)
+def test_what_lies_among_tests_and_nobody_else_imports_takes_a_few_steps(project: Project, path: str, told: bool) -> None:
+    project.write({path: READS.format(noted="norms(model)"), "main.py": "from tests.steps import train\ntrain(*made())\n"})
+    assert ("per-parameter-read" in {rule for rule, _ in project.rules()}) is told
+
+
+CONFIGURED = """\
+import sys
+
+import torch
+import yaml
+
+
+def get_device(name):
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+class Trainer:
+    def __init__(self, cfg, network):
+        self.device = {device}
+        self.network = network.to(self.device)
+        self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.1)
+
+    def train(self, loader):
+        for x in loader:
+            self.network(x.to(self.device)).sum().backward()
+            print([p.grad.norm().item() for p in self.network.parameters()])
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    Trainer(yaml.safe_load(open(sys.argv[1])), torch.nn.Linear(2, 2)).train(loader)
+"""
+ASKED = "get_device(cfg.get('device', 'cpu'))"
+
+
+@pytest.mark.parametrize(
+    ("device", "configured", "command", "told"),
+    [
+        (ASKED, "cpu  # or cuda", "configs/small.yaml", False),
+        ("torch.device(cfg['device'])", "cpu", "configs/small.yaml", False),
+        ("cfg.device", "'cpu'", "configs/small.yaml", False),
+        (ASKED, "cuda:0", "configs/small.yaml", True),
+        (ASKED, "cpu", "configs/small.yaml --device cuda", True),
+        ("'cuda' if torch.cuda.is_available() else 'cpu'", "cpu", "configs/small.yaml", True),
+    ],
+    ids=["asked for", "item", "attribute", "cuda", "given", "not asked"],
+)
+def test_a_device_that_is_configured(project: Project, device: str, configured: str, command: str, told: bool) -> None:
+    configs = {"configs/small.yaml": f"device: {configured}\nlr: 0.1\n", "configs/toy.toml": 'device = "cpu"\n'}
+    readme = f"# Toy\n\n    python train.py {command}\n"
+    project.write({"train.py": CONFIGURED.format(device=device), "README.md": readme, **configs})
+    assert ("per-parameter-read" in {rule for rule, _ in project.rules()}) is told

@@ -16,6 +16,7 @@ _PYTHON = made(r"(?:^|[/_])(?:configs?|cfgs?|conf|defaults?|options?|settings|hp
 _LINE = made(
     rb"^[ \t]*(?:-[ \t]+)?[\"']?([A-Za-z_]\w*)[\"']?[ \t]*:[ \t]*([^\s#,{}\[\]]+)[ \t]*,?[ \t]*(?:#[^\r\n]*)?\r?$", re.M
 )
+_DEVICE = made(rb"^[ \t]*(?:-[ \t]+)?[\"']?device[\"']?[ \t]*[:=][ \t]*[\"']?([\w:]+)", re.M)
 _ASSIGNED = made(rb"(?:\.(\w+)[ \t]*=|[\"'](\w+)[\"'][ \t]*(?::|\][ \t]*=))[ \t]*([\w.+-]+|[\"'\[({])")
 _OPTION = made(rb"add_argument\(\s*(?:[\"']-\w+[\"']\s*,\s*)?[\"']--([\w-]+)[\"']((?:[^()]|\([^()]{0,300}\)){0,900})\)")
 _DEFAULT = made(rb"\bdefault\s*=\s*([\w.+-]+|[\"'\[({])")
@@ -61,6 +62,12 @@ def settings(root: str, modules: Sequence[tuple[str, bytes]]) -> Mapping[str, fr
             for name, value in _GIVEN.findall(given):
                 instead.setdefault(name.decode(), set()).add(_spelt(value))
     return {name: frozenset(values) for name, values in {**found, **instead}.items()}
+
+
+def devices(root: str, folders: Set[str]) -> frozenset[str]:
+    """What configuration files beside Python code, or in folders called like that, say under `device`, in lower case."""
+    files = small_files(root, folders, lambda name: name.endswith((*_SUFFIXES, ".toml")), _FOLDER)
+    return frozenset(found.decode().lower() for path in files for found in _DEVICE.findall(read_file(path) or b""))
 
 
 def _default(option: bytes) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from perflint.project.configured import MAX_FILES, MAX_MODULES, settings, small_files
+from perflint.project.configured import MAX_FILES, MAX_MODULES, devices, settings, small_files
 from perflint.project.files import read_file
 from perflint.project.imports import Imports, seen_from
 from perflint.project.marks import INSTALLED, LICENSE, left_out_packages, mark_of_project
@@ -33,6 +33,15 @@ class Programs(Imports):
         """The values that configuration files give a setting, as `settings` spells them."""
         self.trace.note("configured", name)
         return self._settings.get(name, frozenset())
+
+    def configured_devices(self) -> frozenset[str]:
+        """What configuration files say under `device`, in lower case."""
+        self.trace.note("devices")
+        return self._devices
+
+    @cached_property
+    def _devices(self) -> frozenset[str]:
+        return devices(self.root, set(self._places))
 
     @cached_property
     def _settings(self) -> Mapping[str, frozenset[str]]:
@@ -220,7 +229,15 @@ class Programs(Imports):
         """Forget what was known of one file, and what its text has part in."""
         super().changed(path)
         self._training.pop(path, None)
-        for found in ("_settings", "_told_files", "_told_folders", "_named_scripts", "_copies", "_holders_of_words"):
+        for found in (
+            "_settings",
+            "_devices",
+            "_told_files",
+            "_told_folders",
+            "_named_scripts",
+            "_copies",
+            "_holders_of_words",
+        ):
             vars(self).pop(found, None)
 
 

@@ -418,6 +418,8 @@ class Project(Programs):
                 return "named" if self._is_named(about[0]) else ""
             case "configured":
                 return " ".join(sorted(self._settings.get(about[0], ())))
+            case "devices":
+                return " ".join(sorted(self._devices))
             case "anywhere":
                 return self._holder_anywhere(made(about[1].encode(), int(about[2])))
             case "near":

@@ -15,7 +15,7 @@ from perflint.facts.compiled.compiled import Root
 from perflint.facts.compiled.graph_breaks import GraphBreak
 from perflint.facts.dataflow.definitions import Definition, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
-from perflint.facts.dataflow.guards import is_guard
+from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.dataflow.uses import functions_see
 from perflint.facts.device.reads import HostRead, device_value
 from perflint.facts.device.sinks import Sink
@@ -41,6 +41,7 @@ from perflint.facts.training.loops import Heat, LoopKind
 from perflint.facts.training.on_accelerator import Whereabouts, whereabouts
 from perflint.facts.training.rates import is_of_evaluation, rate_of
 from perflint.facts.training.switched_off import is_switched_off
+from perflint.facts.training.tests_alone import is_of_tests
 from perflint.facts.training.unused import is_unused
 from perflint.facts.training.without_gpu import is_run_without_gpu
 from perflint.facts.values.frames import MAX_DEPTH
@@ -204,7 +205,7 @@ class Code:
             return True
         if self.around(node) is not None or self.heat is None:
             return False
-        if any(is_guard(self.flow, block) for block in self.flow.block[node].ancestry()):
+        if is_guarded(self.flow, node):
             return False
         return not is_left_out(self.facts, self.scope, node)
 
@@ -341,7 +342,7 @@ class Code:
         )
 
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
-        """Whether nobody runs the code, or a wait or a copy is one now and then, on request, beside a model that writes text.
+        """Whether nobody runs the code, or tests alone do, or a wait or a copy is one now and then, or beside a writing model.
 
         Or of what may be no tensor, or beside another wait that stays, or in a program that is run without a GPU, or where
         nothing gets to one, or, without a fix that can be taken, in one that steps an environment.
@@ -353,7 +354,7 @@ class Code:
             return True
         if self.rule.costs is None:
             return False
-        if is_switched_off(self.facts, self.scope, node):
+        if is_switched_off(self.facts, self.scope, node) or is_of_tests(self.facts, self.source.path):
             return True
         if self.rule.costs not in (Cost.WAIT, Cost.COPY):
             return False

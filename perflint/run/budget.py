@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
-from perflint.facts.dataflow.guards import is_guard, is_seldom
+from perflint.facts.dataflow.guards import is_guard, is_guarded, is_seldom
 from perflint.facts.device.given_copies import copies_of_given
 from perflint.facts.device.staying_waits import is_in_round
 from perflint.facts.device.waits import HostWait
@@ -231,7 +231,7 @@ class _Counting:
         if loop is not None:
             return is_in_round(self._facts, scope, node, loop) and not is_seldom(flow_of(scope), node)
         flow = flow_of(scope)
-        return not any(is_guard(flow, block) or _is_default(block, given) for block in flow.block[node].ancestry())
+        return not is_guarded(flow, node) and not any(_is_default(block, given) for block in flow.block[node].ancestry())
 
 
 def _period(guards: list[Block]) -> int:

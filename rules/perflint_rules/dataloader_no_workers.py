@@ -34,7 +34,8 @@ When the number of workers is given and not 0, or not known; for datasets that a
 a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which
 workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model write
 text, or evaluates, in programs that are run without a GPU or move all to the CPU, where a sample is only tokenised or uses the
-GPU itself, where the loader is made in a step, and for the digits of MNIST and the like, select it to see it.
+GPU itself, where the loader is made in a step, where the few samples are written out, and for the digits of MNIST and the
+like, select it to see it.
 
 ## Fix safety
 There is no fix: random numbers that samples draw would come from other generators, and how many workers pay depends on the
@@ -111,12 +112,10 @@ def check(code: Code) -> Iterator[Finding]:
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
             waits = "what goes over the batches" if idle else waits
             message = f"the main process itself makes each sample (`{work}`), and {waits} waits; pass `num_workers=`"
-            little = (
-                idle or _moves_samples(code, loader) or _is_made_often(code, loader) or work.rpartition(".")[2] in _TOKENISES
-            )
-            little = little or is_for_evaluation(code, loader) or _is_of_digits(loader)
+            little = idle or _moves_samples(code, loader) or _is_made_often(code, loader)
+            little = little or work.rpartition(".")[2] in _TOKENISES or is_for_evaluation(code, loader) or _is_of_digits(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
-            little = little or code.whereabouts() is Whereabouts.HOST
+            little = little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches
             yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
 
 

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import ast
 import re
+from contextlib import suppress
 from itertools import takewhile
 
 from perflint.facts.dataflow.definitions import Block, Loop, path_of
-from perflint.facts.dataflow.flow import Flow
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.dataflow.messages import warns
 from perflint.source.nodes import walk
+from perflint.source.syntax import SyntaxProblem
 from perflint.source.texts import last_name
-from perflint.source.words import any_layout, made, words
+from perflint.source.words import any_layout, made
 
 BACKWARD_CALLS = ("backward", "manual_backward")
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _GUARD_NAMES = made(r"(?:^|_)(?:log|print|verbose|debug|pytest|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
 _FLAGS = made(r"(?:do|should|need|needs|run)_(?:eval|valid|test|infer)", re.I)
 """Names for whether it is time for an evaluation."""
+_TRAINS = made(r"_?(?:(?:manual_)?backward|step|optimi[sz]e|train|learn|update)(?:_|$)")
+"""What a function calls that trains, or has others train."""
+_IS_TIME = made(r"_?(?:should|is_time|time_to|is_due)(?:_|$)")
+_CHOSEN = made(r"(?:^|_)(?:steps|iterations|iters|rounds|batches|epochs|indices|milestones)$", re.I)
+"""Names for some rounds that were chosen before."""
 _EXITS = frozenset(("sys.exit", "exit", "quit", "os._exit"))
 _EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
 _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
@@ -43,8 +51,15 @@ def is_guard(flow: Flow, block: Block) -> bool:
 
 
 def is_guarded(flow: Flow, node: ast.AST) -> bool:
-    """Whether a node stands in a block that runs only now and then."""
-    return any(is_guard(flow, block) for block in flow.block[node].ancestry())
+    """Whether a node stands in a block that runs only now and then, or behind a return from most calls of its function.
+
+    A function that trains behind such a return does so in a step, however seldom.
+    """
+    blocks = list(flow.block[node].ancestry())
+    if any(is_guard(flow, block) for block in blocks):
+        return True
+    returned = any(block.loop is None and skipped_by_guard(flow, node, block) for block in blocks)
+    return returned and not any(map(_TRAINS.match, flow.calls_named))
 
 
 def _is_guard(flow: Flow, block: Block) -> bool:
@@ -58,7 +73,7 @@ def _is_guard(flow: Flow, block: Block) -> bool:
         return False
     if isinstance(block.node, ast.If):
         body = block.node.body if block.kind == "then" else block.node.orelse
-        if _gives_up(body) or (len(block.node.orelse) == 0 and _warns(body)):
+        if _gives_up(body) or (len(block.node.orelse) == 0 and warns(body)):
             return True
     moves_on = block.kind == "then" and (_moves_on(block.node) or _turns_flag(flow, block.node))
     if is_periodic(flow, block.node.test, negated=block.kind == "else") or moves_on:
@@ -135,29 +150,6 @@ def _gives_up(body: list[ast.stmt]) -> bool:
     return bool(body) and (isinstance(body[-1], ast.Raise) or _ends_program(body[-1]))
 
 
-def is_message(statement: ast.stmt) -> bool:
-    """Whether a statement prints, logs or warns, and does nothing else."""
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and _SAYS.search(path_of(call.func) or "") is not None
-
-
-def _warns(body: list[ast.stmt]) -> bool:
-    """Whether a block does nothing but warn of what is seldom so: `print(f"WARNING: {norm}")`, `logger.warning(...)`."""
-    said = [s.value for s in body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and is_message(s)]
-    if not all(isinstance(s, ast.Assign) or is_message(s) for s in body):
-        return False
-    return any(last_name(call.func) in _WARNS or any(map(_is_warning, walk(call))) for call in said)
-
-
-def _is_warning(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and _WARNING.search(node.value) is not None
-
-
-_SAYS = made(
-    r"^print$|^warnings\.warn$|^(?:sys\.)?exit$|(?:^|\.)(?:log\w*|_log\w*)\.(?:debug|info|warn|warning|error|critical|exception)$"
-)
-_WARNS = words("warn warning error critical exception")
-_WARNING = made(r"(?i:warn|anomal|unexpected)|ERROR")
 _COMPUTED = (ast.BinOp, ast.Call)
 
 
@@ -318,8 +310,8 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
                 return equal if not ordered else not negated
             if isinstance(op, (ast.Eq, ast.NotEq)) and (_counts(flow, left) or _counts(flow, right)):
                 return equal
-            if isinstance(op, ast.In) and _counts(flow, left):
-                return not negated  # some rounds that were chosen before
+            if isinstance(op, (ast.In, ast.NotIn)) and (_counts(flow, left) or _CHOSEN.search(last_name(right))):
+                return isinstance(op, ast.In) != negated  # some rounds that were chosen before
             if isinstance(op, (ast.Lt, ast.LtE)) and _counts(flow, left) and isinstance(right, ast.Constant):
                 return not negated
             if isinstance(right, ast.Constant) and (type(op), right.value) in (_FULL if negated else _EMPTY):
@@ -339,7 +331,24 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
             name = (path_of(test.func) or "").rpartition(".")[2]
             if name in _USUAL_CALLS or (name == "all" and _holds_usual(test)):
                 return negated
-            return not negated and (_is_rare(test) or bool(_GUARD_NAMES.search(name) or name.startswith("should_")))
+            if not negated and (_is_rare(test) or _GUARD_NAMES.search(name) or _IS_TIME.match(name)):
+                return True
+            return depth > 0 and _answers_now_and_then(flow, test, negated, depth - 1)
+    return False
+
+
+def _answers_now_and_then(flow: Flow, call: ast.Call, negated: bool, depth: int) -> bool:
+    """`self.is_logged(step)`, a function of the same class or file that returns `step % 100 == 0`."""
+    own = flow.scope.owner.methods if flow.scope.owner is not None else {}
+    called = (own if path_of(call.func) == f"self.{last_name(call.func)}" else flow.scope.module.scopes).get(
+        last_name(call.func)
+    )
+    if called is None or b"%" not in called.text:
+        return False
+    with suppress(SyntaxProblem):
+        inner = flow_of(called)
+        given = [returned.value for returned in inner.returns]
+        return bool(given) and all(value is not None and is_periodic(inner, value, negated, depth) for value in given)
     return False
 
 

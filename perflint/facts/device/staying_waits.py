@@ -6,7 +6,7 @@ import ast
 
 from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import flow_of
-from perflint.facts.dataflow.guards import is_guard, is_seldom
+from perflint.facts.dataflow.guards import is_guarded, is_seldom
 from perflint.facts.device.sinks import NOW, Sink
 from perflint.facts.facts import Facts, StayingWait, StepWait
 from perflint.facts.operations.operations import Road
@@ -51,7 +51,7 @@ def _staying(facts: Facts, scope: Scope, loop: Loop | None) -> list[StayingWait]
     def is_in_round(node: ast.expr) -> bool:
         if loop is not None:
             return facts.loops.step_loop(scope, node) is loop and not is_seldom(flow, node)
-        return not any(is_guard(flow, block) for block in flow.block[node].ancestry())
+        return not is_guarded(flow, node)
 
     waits = [wait.node for wait in facts.waits.of(scope) if wait.road is Road.SHAPE]
     reads = [read.node for read in facts.reads(scope) if not facts.sinks.of(scope, read.node).isdisjoint(NOW)]
@@ -162,5 +162,5 @@ def _each_time(facts: Facts, scope: Scope, node: ast.AST, loop: Loop | None) -> 
     if node not in flow.block:
         return False
     if loop is None:
-        return not any(is_guard(flow, block) for block in flow.block[node].ancestry())
+        return not is_guarded(flow, node)
     return is_in_round(facts, scope, node, loop) and not is_seldom(flow, node)

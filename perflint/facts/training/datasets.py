@@ -11,7 +11,8 @@ from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.facts import Facts
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
-from perflint.facts.values.values import Alternative, External
+from perflint.facts.values.bound_arguments import given
+from perflint.facts.values.values import Alternative, ClassRef, External, Sequence
 from perflint.source.syntax import Scope
 from perflint.source.words import words
 
@@ -125,6 +126,41 @@ def _is_same_argument(facts: Facts, scope: Scope, name: str, depth: int) -> bool
         if given is None or not same_for_all_items(facts, site.scope, given, depth - 1):
             return False
     return found.complete and bool(found.sites)
+
+
+def written_samples(facts: Facts, scope: Scope, node: ast.expr, depth: int = REACH) -> int | None:
+    """How many samples a dataset has if it is made of a list that is written out, and has as many as that."""
+    found = [d.value for d in flow_of(scope).reaching.get(node, ()) if d.kind == "assign" and not d.index]
+    if len(found) == 1 and found[0] is not None and depth:
+        return written_samples(facts, scope, found[0], depth - 1)
+    if not isinstance(node, ast.Call):
+        return None
+    callee = facts.inference.value(scope, node.func).alternatives
+    made = next(iter(callee)) if len(callee) == 1 else None
+    if isinstance(made, External) and made.qualname.rpartition(".")[2] == "Subset" and divides(made):
+        return _written_length(facts, scope, argument(node, 1, "indices"))
+    maker = classes.find_method(facts.inference, made.cls, "__init__") if isinstance(made, ClassRef) else None
+    counter = classes.find_method(facts.inference, made.cls, "__len__") if isinstance(made, ClassRef) else None
+    if maker is None or counter is None:
+        return None
+    match [returned.value for returned in flow_of(counter).returns]:
+        case [ast.Call(func=ast.Name(id="len"), args=[ast.Attribute() as held])]:
+            stored = [d.value for d in flow_of(maker).definitions if d.name == path_of(held)]
+            kept = stored[0] if len(stored) == 1 else None
+            return _written_length(facts, scope, given(maker, node, kept.id)) if isinstance(kept, ast.Name) else None
+    return None
+
+
+def _written_length(facts: Facts, scope: Scope, node: ast.expr | None) -> int | None:
+    match node:
+        case ast.Call(func=ast.Name(id="list" | "range"), args=[inner]):
+            count = facts.inference.value(scope, inner).literal
+            return count if type(count) is int else _written_length(facts, scope, inner)
+        case ast.expr():
+            held = facts.inference.value(scope, node)
+            lengths = {len(a.items) if isinstance(a, Sequence) else None for a in held.alternatives}
+            return next(iter(lengths)) if len(lengths) == 1 and not held.open else None
+    return None
 
 
 DIVIDING: Final = words("torch.utils.data.Subset torch.utils.data.ConcatDataset torch.utils.data.dataset.Subset")

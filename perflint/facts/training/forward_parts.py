@@ -7,7 +7,7 @@ from functools import cache
 
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
-from perflint.facts.dataflow.guards import is_guard
+from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.values import classes
 from perflint.facts.values.heirs import subclasses
 from perflint.facts.values.inference import Inference
@@ -48,7 +48,7 @@ def runs_now_and_then(scope: Scope) -> bool:
         return False
     users = [m for m in scope.owner.methods.values() if m is not scope and scope.name.encode() in m.called_members]
     calls = [(flow, call) for flow in map(flow_of, users) for call in flow.calls_named.get(scope.name, ())]
-    return bool(calls) and all(any(is_guard(flow, b) for b in flow.block[call].ancestry()) for flow, call in calls)
+    return bool(calls) and all(is_guarded(flow, call) for flow, call in calls)
 
 
 def _runs(method: Scope, name: str) -> bool:

@@ -14,6 +14,7 @@ from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
+from perflint.facts.training.datasets import written_samples
 from perflint.facts.training.taken_batches import may_move, takers_of
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
@@ -51,6 +52,8 @@ _WRAPPERS = frozenset(("Subset", "ConcatDataset", "ChainDataset", "random_split"
 """Datasets of torch that hand on the items of others."""
 
 _SAMPLES = ("__getitem__", "__getitems__", "__iter__", "__next__")
+_FEW_BATCHES = 4
+"""In so short an epoch next to nothing can be made ahead, and workers start anew for each one."""
 REACH = 3
 """How many calls deep the code that makes a sample is followed."""
 
@@ -267,6 +270,14 @@ class LoaderCall:
                 case _:
                     known = False
         return known
+
+    @property
+    def has_few_batches(self) -> bool:
+        """Whether an epoch is a few batches of samples that are written out."""
+        node, size = self.argument("dataset"), self.literal("batch_size", 1)
+        samples = written_samples(self.facts, self.scope, node) if node is not None else None
+        per_batch = size if isinstance(size, int) else 1
+        return samples is not None and samples <= _FEW_BATCHES * per_batch
 
     def sample_code(self) -> list[Scope]:
         """The functions of the project that run for each sample: of its datasets, its collate function, and what they call."""

@@ -12,9 +12,9 @@ import contextlib
 import re
 from enum import Enum
 
+from perflint.facts.dataflow import guards
 from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
-from perflint.facts.dataflow.guards import BACKWARD_CALLS, is_guard, is_left_to_evaluation, once_then_leaves, skipped_by_guard
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.training.feeders import belongs_to_loader, gives_batch
 from perflint.facts.training.forward_parts import in_forward, runs_now_and_then
@@ -53,7 +53,7 @@ from perflint.source.words import any_layout, made
 
 HOT_DEPTH = 3
 """How many calls away from a step loop a function still counts as hot."""
-_TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
+_TRAINING_CALLS = frozenset((*guards.BACKWARD_CALLS, "step"))
 _ACTS_NEEDLE = made(rb"backward|(?<!time)step(?!s\b(?!\s*\())|optim|(?<!pre)train(?!ing\b(?!\s*\()|ed|able)|update(?!d)")
 """What a function holds that trains through others: `self.training`, `timestep` and `from_pretrained` say nothing."""
 _ACTS_HERE = any_layout(rb"\. (?:backward|manual_backward|step)\b")
@@ -336,15 +336,16 @@ class Loops:
         for block in flow.block[node].ancestry():
             if block.loop is not None and block is block.loop.block:
                 if block.loop in kinds:
-                    if found is None and (once_then_leaves(flow, node, block.loop) or skipped_by_guard(flow, node, block)):
+                    once = found is None and guards.once_then_leaves(flow, node, block.loop)
+                    if once or (found is None and guards.skipped_by_guard(flow, node, block)):
                         return None
                     steps = kinds[block.loop] is LoopKind.TRAIN or self._iterates_over_batches(scope, block.loop)
                     if found is not None or steps:
                         return found or block.loop
                     found = block.loop  # a plain loop may itself stand under a guard of the step loop around it
-            elif is_guard(flow, block):
+            elif guards.is_guard(flow, block):
                 return None if found is None or self.around(scope, block.node) is not None else found
-            if skipped_by_guard(flow, node, block):
+            if guards.skipped_by_guard(flow, node, block):
                 return None
         return found
 
@@ -410,7 +411,7 @@ class Loops:
             (scope, depth),
             lambda: any(
                 (self.is_part_of_forward(site.scope) or self._is_called_from_forward(site.scope, depth - 1))
-                and not any(is_guard(flow_of(site.scope), b) for b in flow_of(site.scope).block[site.node].ancestry())
+                and not guards.is_guarded(flow_of(site.scope), site.node)
                 for site in self._inference.callers.sites(scope).sites
             ),
         )
@@ -434,8 +435,7 @@ class Loops:
             return True
         if self.around(site.scope, site.node) is not None:
             return trains
-        flow = flow_of(site.scope)
-        if not trains and any(is_guard(flow, block) for block in flow.block[site.node].ancestry()):
+        if not trains and guards.is_guarded(flow_of(site.scope), site.node):
             return False
         return is_step_hook(site.scope) or bool(self.hot_calls(site.scope, depth - 1)) or self.is_training_step(site.scope)
 
@@ -460,7 +460,7 @@ class Loops:
         if is_step_hook(scope):
             return scope.name == "training_step"
         if self.heat(scope) is Heat.FORWARD or self.is_training_step(scope):
-            return not is_left_to_evaluation(flow_of(scope), node)
+            return not guards.is_left_to_evaluation(flow_of(scope), node)
         return depth > 0 and any(self.is_of_training(site.scope, site.node, depth - 1) for site in self.hot_calls(scope))
 
     def _find_is_step(self, scope: Scope, depth: int) -> bool:

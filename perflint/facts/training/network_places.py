@@ -13,6 +13,7 @@ from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
+from perflint.facts.training.configured_device import KEEPS_SETTINGS, is_configured_cpu
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import argument, transfer_target
 from perflint.facts.values.bound_arguments import defaults_of, given, parameter_of
@@ -35,6 +36,7 @@ from perflint.facts.values.values import (
 from perflint.source.cells import SUFFIX
 from perflint.source.chunks import STRING_OR_COMMENT
 from perflint.source.syntax import Class, Scope, SyntaxProblem
+from perflint.source.texts import last_name
 from perflint.source.words import any_layout, made, words
 
 
@@ -123,7 +125,7 @@ def _hint_of(facts: Facts, scope: Scope, call: ast.Call) -> Hint | None:
     if value == NOTHING or value.must(lambda a: isinstance(a, (Tensor, Batch, Output))):
         return None
     place = device_place(value)
-    if place is Place.ELSEWHERE and {*_Devices(facts).of(scope, target)} == {Hint.HOST}:
+    if place in (Place.ELSEWHERE, Place.CUDA_OR_HOST) and {*_Devices(facts).of(scope, target)} == {Hint.HOST}:
         place = Place.HOST
     return Hint.HOST if place is Place.HOST else Hint.DEVICE
 
@@ -132,21 +134,16 @@ def _follows(flow: Flow, target: ast.expr, depth: int = 2) -> bool:
     """Whether a device is where some tensor or network is: `x.device`, but for those that objects keep."""
     match target:
         case ast.Attribute(value=ast.Name(id=name), attr="device"):
-            return name not in ("self", "cls") and not _KEEPS_SETTINGS.search(name)
+            return name not in ("self", "cls") and not KEEPS_SETTINGS.search(name)
         case ast.Attribute(value=ast.Call() | ast.Subscript(), attr="device"):
             return True
         case ast.Attribute(value=ast.Attribute(attr=name), attr="device"):
-            return not _KEEPS_SETTINGS.search(name)
+            return not KEEPS_SETTINGS.search(name)
         case ast.Name():
             found = flow.reaching.get(target, frozenset())
             values = [d.value for d in found if d.value is not None and d.kind == "assign"]
             return depth > 0 and len(values) == len(found) > 0 and all(_follows(flow, v, depth - 1) for v in values)
     return False
-
-
-_KEEPS_SETTINGS = made(
-    r"(?:^|_)(?:arg|opt|option|cfg|conf|config|param|hparam|setting|flag|accelerator|fabric|trainer)s?$", re.I
-)
 
 
 def _lineage(facts: Facts, cls: Class) -> list[Class | str]:
@@ -188,6 +185,9 @@ class _Devices:
         if node in self._seen or len(self._seen) > _MAX_STEPS:
             return
         self._seen.add(node)
+        if is_configured_cpu(self._facts, scope, node):
+            yield Hint.HOST
+            return
         match node:
             case ast.Constant(value=name):
                 yield from [] if name is None else [Hint.HOST if name == "cpu" else Hint.DEVICE]
@@ -201,6 +201,9 @@ class _Devices:
                     yield from self.of(scope, part, depth)
             case ast.Name() | ast.Attribute():
                 yield from self._named(scope, node, depth)
+            case ast.Call(func=func, args=[named]) if "device" in last_name(func):  # `get_device(name)`
+                is_cpu = is_configured_cpu(self._facts, scope, named)
+                yield Hint.HOST if is_cpu else Hint.HIDDEN
             case _:
                 yield Hint.HIDDEN
 

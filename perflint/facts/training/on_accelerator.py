@@ -48,19 +48,21 @@ def whereabouts(facts: Facts, scope: Scope, node: ast.AST | None = None) -> Wher
 
     node: what reads or copies a tensor, which counts by itself where that is on a device.
     """
-    if node is not None and _is_known(facts, scope, node):
+    places = _places_of(facts, scope, node)
+    if Place.CUDA in places:
         return Whereabouts.ACCELERATOR
     found: Whereabouts = facts.whereabouts.get(scope, lambda: _find(facts, scope))
-    return found
+    if Place.CUDA_OR_HOST in places and found is not Whereabouts.HOST:
+        return Whereabouts.ACCELERATOR
+    return found  # where it may be either, a configuration may say that it is the host
 
 
-def _is_known(facts: Facts, scope: Scope, node: ast.AST) -> bool:
-    """Whether what a place reads is known to be on a device that may be a GPU."""
+def _places_of(facts: Facts, scope: Scope, node: ast.AST | None) -> set[Place]:
+    """Where what a place reads is known to be."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and last_name(node.func) in _READ):
-        return False
+        return set()
     held = facts.inference.value(scope, node.func.value).alternatives
-    places = {place_of(a) for a in held if isinstance(a, (Tensor, Batch, Output))}
-    return not places.isdisjoint((Place.CUDA, Place.CUDA_OR_HOST))
+    return {place_of(a) for a in held if isinstance(a, (Tensor, Batch, Output))}
 
 
 def _find(facts: Facts, scope: Scope) -> Whereabouts:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
-from perflint.facts.dataflow.definitions import Block, Loop, path_of
+from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
-from perflint.facts.dataflow.guards import is_guard
+from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.facts import Facts
 from perflint.facts.training.loop_looks import counts_rounds, goes_over_few
 from perflint.facts.training.loops import LoopKind, is_step_hook
+from perflint.facts.training.tests_alone import runs_each_step_in_tests_alone
 from perflint.rule.finding import Rate
 from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
@@ -36,8 +36,8 @@ def rate_of(facts: Facts, scope: Scope, node: ast.AST) -> Rate:
         return Rate.PER_INTERVAL
     inner = _inside(flow, node, None)
     if loops.heat(scope) is not None:
-        guarded = any(is_guard(flow, block) for block in _blocks(flow, node))
-        return Rate.PER_INTERVAL if guarded else _within_step(inner) or Rate.PER_STEP
+        seldom = is_guarded(flow, node) or runs_each_step_in_tests_alone(facts, scope)
+        return Rate.PER_INTERVAL if seldom else _within_step(inner) or Rate.PER_STEP
     if scope.name in _SAMPLE_METHODS:
         return Rate.PER_SAMPLE
     kinds = loops.kinds(scope)
@@ -58,10 +58,6 @@ def is_of_evaluation(facts: Facts, scope: Scope, node: ast.AST) -> bool:
         return False
     counts = loop is not None and (loop.iterated is None or counts_rounds(loop))
     return not (counts and LoopKind.TRAIN in loops.kinds(scope).values())
-
-
-def _blocks(flow: Flow, node: ast.AST) -> Iterable[Block]:
-    return flow.block[node].ancestry()
 
 
 def _inside(flow: Flow, node: ast.AST, step: Loop | None) -> list[Loop]:
