@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from perflint.project.told import named_scripts
 from perflint.source.uses import is_behind_exit
 
 TRAINS = "from net import Net\n\ndef main():\n    for x in data:\n        Net()(x).backward()\n        opt.step()\n\nmain()\n"
+RUN = "if __name__ == '__main__':\n    main()\n"
 STEP = "import torch\n\ndef step(x):\n    return x.item()\n"
 
 
@@ -22,7 +24,7 @@ def written(folder: Path, texts: dict[str, str]) -> Facts:
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    return Facts(Project(str(folder), [str(folder / name) for name in texts if name.endswith(".py")]))
+    return Facts(Project(str(folder), [str(folder / name) for name in texts if name.endswith((".py", ".ipynb"))]))
 
 
 def unused(facts: Facts, name: str) -> set[str]:
@@ -196,7 +198,12 @@ def test_what_a_comment_looks_up_is_not_looked_up(tmp_path: Path) -> None:
         ("from .loss_cuda import Loss", False),
         ("from torch.gone import Loss", False),
         ("import sys\nsys.path.append('../yolo')\nfrom models.gone import Loss", False),
+        ("import sys\nsys.path.append('..')\nfrom models.losses import Loss\nfrom models.gone import Loss", False),
         ("try:\n    from models.gone import Loss\nexcept ImportError:\n    pass", False),
+        ("try:\n    from models.gone import Loss\nexcept ImportError:\n    pass\nLoss()", True),
+        ("try:\n    from models.gone import Loss\nexcept ImportError:\n    Loss = None\nLoss()", False),
+        ("try:\n    from models.gone import Loss\nexcept ImportError:\n    pass\nif ready:\n    Loss()", False),
+        ("from models.data import Loss", False),
     ],
 )
 def test_a_module_of_the_project_that_is_not_there(tmp_path: Path, taken: str, expected: bool) -> None:
@@ -204,6 +211,28 @@ def test_a_module_of_the_project_that_is_not_there(tmp_path: Path, taken: str, e
     facts = written(tmp_path, {**texts, "main.py": "from models.losses import Loss\nfrom models.net import Net\n"})
     assert cannot_start(facts, f"{tmp_path}/models/net.py") is expected
     assert cannot_start(facts, f"{tmp_path}/main.py") is expected
+
+
+NOTEBOOK_PATH = "import sys\nsys.path.append('..')\n"
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["from src.losses import Loss", "from src.gone import Net", "Net().backward()"], True),
+        (["from src.losses import Loss", "Loss().backward()", "from src.gone import plot"], False),
+        (["from src.losses import Loss", "Loss().fit(1)", "from src.gone import plot"], False),
+        (["from src.losses import Loss", "from src.data.sets import Data"], False),
+        (["from src.gone import Net"], False),
+    ],
+    ids=["stale", "trained", "fitted", "left-out", "another"],
+)
+def test_a_notebook_ends_where_a_module_of_the_project_is_gone(tmp_path: Path, cells: list[str], expected: bool) -> None:
+    """Where the path is changed, a package is the project's if another module of it is there."""
+    parts = [{"cell_type": "code", "source": source} for source in (NOTEBOOK_PATH, *cells)]
+    texts = {"src/__init__.py": "", "src/losses.py": "class Loss:\n    pass\n"}
+    facts = written(tmp_path, {**texts, "look/a.ipynb": json.dumps({"cells": parts, "nbformat": 4, "metadata": {}})})
+    assert cannot_start(facts, f"{tmp_path}/look/a.ipynb") is expected
 
 
 PIPELINES = """
@@ -281,3 +310,55 @@ def test_what_is_called_behind_an_exit_is_unused(tmp_path: Path) -> None:
     main = "from losses import step, other\n\ndef main():\n    other(1)\n    exit()\n    step(1)\n\nmain()\n"
     facts = written(tmp_path, {"main.py": main, "losses.py": f"{STEP}\ndef other(x):\n    return x\n"})
     assert unused(facts, "losses.py") == {"step"}
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        ({}, True),
+        ({"losses.py": "Loss = 1\n"}, False),
+        ({"main.py": "from core.train import x\n"}, False),
+        ({"core/losses.py": "class Loss:\n    pass\n"}, False),
+    ],
+    ids=["script", "at-the-root", "imported", "whole"],
+)
+def test_what_a_script_finds_beside_it_is_in_no_package(tmp_path: Path, beside: dict[str, str], expected: bool) -> None:
+    texts = {
+        "core/__init__.py": "",
+        "core/losses.py": "from .parts import part\n\nclass Loss:\n    pass\n",
+        "core/parts.py": "",
+    }
+    facts = written(tmp_path, {**texts, "core/train.py": "from losses import Loss\n\nx = 1\n", **beside})
+    assert cannot_start(facts, f"{tmp_path}/core/train.py") is expected
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"),
+    [
+        ("def step(x):\n    return args.net(x)\n\nif __name__ == '__main__':\n    args = parse()\n", True),
+        ("def step(x, args):\n    return args.net(x)\n\nif __name__ == '__main__':\n    args = parse()\n", False),
+        ("args = None\n\ndef step(x):\n    return args.net(x)\n\nif __name__ == '__main__':\n    args = parse()\n", False),
+    ],
+    ids=["by-itself", "given", "set-above"],
+)
+def test_what_works_by_itself_only_is_found_by_no_import(tmp_path: Path, trainer: str, expected: bool) -> None:
+    finder = FOUND.replace("'models.' + ", "").replace(" + '_model'", "")
+    texts = {"train.py": f"from zoo import build\n{TRAINS}", "net.py": "class Net:\n    pass\n", "zoo.py": finder}
+    facts = written(tmp_path, {"README.md": "python train.py: a trainer", **texts, "others/trainer.py": trainer})
+    assert ("top" in unused(facts, "others/trainer.py")) is expected
+
+
+@pytest.mark.parametrize(
+    ("config", "finder", "expected"),
+    [
+        ("_target_: models.parts.Net", "from hydra.utils import instantiate\n", {"left"}),
+        ("_target_: models.parts.left", "from hydra.utils import instantiate\n", {"part"}),
+        ("models.parts", "import importlib\nimportlib.import_module(name)\n", set()),
+    ],
+    ids=["class", "function", "module"],
+)
+def test_what_is_made_by_its_name_is_named(tmp_path: Path, config: str, finder: str, expected: set[str]) -> None:
+    parts = "def part():\n    pass\n\nclass Net:\n    def forward(self):\n        part()\n\ndef left():\n    pass\n"
+    texts = {"src/__init__.py": "", "src/parts.py": parts, "src/main.py": f"{finder}{TRAINS}{RUN}", "setup.py": "setup()"}
+    facts = written(tmp_path, {**texts, "src/net.py": "class Net:\n    pass\n", "configs/base.yaml": config})
+    assert unused(facts, "src/parts.py") & {"part", "left"} == expected

@@ -88,6 +88,20 @@ def test_kernels_are_launched_on_a_gpu(project: Project, device: str, told: bool
     assert (("python-ema-loop", 7) in project.rules()) is told
 
 
+@pytest.mark.parametrize(
+    ("layer", "step", "told"),
+    [("nn.Linear(4, 4)", "env.step(1)", False), ("nn.Conv1d(4, 4, 1)", "env.step(1)", True), ("nn.Linear(4, 4)", "pass", True)],
+    ids=["dense", "convolution", "data"],
+)
+def test_an_agent_of_few_layers_has_few_kernels_to_save(project: Project, layer: str, step: str, told: bool) -> None:
+    main = EMA.replace("nn.Linear(4, 4)", layer).replace(
+        "        optimizer.step()\n", f"        optimizer.step()\n        {step}\n"
+    )
+    project.write({"main.py": main, "places.py": "import torch\nDEVICE = torch.device('cuda')\n"})
+    assert (("python-ema-loop", 7) in project.rules()) is told
+    assert ("python-ema-loop", 7) in project.rules("--select", "python-ema-loop")
+
+
 DATASET = """\
 import numpy as np
 import torch

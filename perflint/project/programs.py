@@ -187,17 +187,18 @@ class Programs(Imports):
         """The folders of files."""
         return frozenset(map(os.path.dirname, self.files))
 
-    def is_named(self, path: str) -> bool:
-        """Whether a text of the project has the name of a file as a word: code that makes names up may find it.
+    def is_named(self, path: str, definition: str = "") -> bool:
+        """Whether a text has the name of a file, or of what it defines, as a word: what makes names up may find it.
 
         In Python files what stands in quotes counts, but in the file itself. Of a large project it is not known: then one has.
         """
-        self.trace.note("named", path)
-        return self._is_named(path)
+        self.trace.note("named", path, definition)
+        return self._is_named(path, definition)
 
-    def _is_named(self, path: str) -> bool:
+    def _is_named(self, path: str, definition: str = "") -> bool:
         holders = self._holders_of_words
-        return holders is None or any(all(holders.get(part, path) != path for part in parts) for parts in _names_of(path))
+        names = [(definition.lower().encode(),)] if definition else _names_of(path)
+        return holders is None or any(all(holders.get(part, path) != path for part in parts) for parts in names)
 
     @cached_property
     def _holders_of_words(self) -> dict[bytes, str] | None:
@@ -214,8 +215,12 @@ class Programs(Imports):
         return holders
 
     def is_packaged(self, path: str) -> bool:
-        """Whether others may have a file as a part of an installed package: setup.py does not leave its package out."""
-        if not self.is_offered(path):
+        """Whether others may have a file as a part of an installed package: setup.py does not leave its package out.
+
+        Nobody installs a package called `src` for what it has: it is one program's own.
+        """
+        own = os.path.join(self.root, "src", "__init__.py")
+        if not self.is_offered(path) or (_are_in(os.path.dirname(own), path) and own in self.beside(own)):
             return False
         self.trace.note("requirements")
         package = os.path.relpath(os.path.dirname(path), self.root).replace(os.sep, ".")

@@ -415,7 +415,7 @@ class Project(Programs):
             case "copied":
                 return "copy" if self._is_of_copy(about[0]) else ""
             case "named":
-                return "named" if self._is_named(about[0]) else ""
+                return "named" if self._is_named(*about) else ""
             case "configured":
                 return " ".join(sorted(self._settings.get(about[0], ())))
             case "devices":

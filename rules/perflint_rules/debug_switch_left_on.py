@@ -25,8 +25,8 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 ## When it stays silent
 Under a condition, in functions whose name says what they are for (`enable_debug_mode`), where the value is no literal, with
 `fast_dev_run`, in test suites, and where the same function sets cuDNN's switch again: that leaves out cuDNN for a few lines,
-as a rule for a layer that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), select
-it to see it.
+as a rule for a layer that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), and
+where the same code has started CUDA before it sets the variable, which is too late, select it to see it.
 
 And where Lightning's trainer undoes it: from version 1.5 on it fits within `torch.autograd.set_detect_anomaly(...)` of its own
 argument `detect_anomaly`, which is False by default, whatever the program has set before (as the sources of 1.5.0, 1.6.0,
@@ -42,13 +42,17 @@ import re
 from collections.abc import Iterator
 from itertools import takewhile
 
-from perflint.api import Code, Cost, Finding, Severity, is_test, rule, trainer_sets_anomaly_mode
+from perflint.api import Block, Code, Cost, Finding, Severity, is_test, rule, trainer_sets_anomaly_mode
 
 _SWITCHES = ("torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly")
 _TRAINER = "lightning.Trainer"
 _RECORDS = "each operation records a stack for finding nan: several times the CPU time; switch it on by an option"
 _VARIABLES = ("CUDA_LAUNCH_BLOCKING",)
 
+_STARTS_CUDA = tuple(
+    f"torch.cuda.{name}" for name in ("get_device_name", "get_device_properties", "current_device", "synchronize", "init")
+)
+"""What initializes CUDA, which reads the variables then."""
 _REASONS = re.compile(r"crash|safe|prevent|avoid|fix|work.?around|\bbug|error|fail|hang|segfault|unstable|memory", re.I)
 _FOR_DEBUGGING = re.compile(r"debug|anomal|detect_nan", re.I)
 
@@ -79,7 +83,7 @@ def check(code: Code) -> Iterator[Finding]:
         name = _variable(code, node)
         if name is not None and not _is_decided(code, node):
             message = f"with `{name}` each kernel launch waits for the kernel; set it where the program is started"
-            yield code.finding(node, message)
+            yield code.finding(node, message, severity=Severity.INFO if _is_too_late(code, node) else None)
 
 
 def _has_reason(code: Code, node: ast.expr) -> bool:
@@ -111,6 +115,20 @@ def _variable(code: Code, node: ast.expr) -> str | None:
             if isinstance(statement, ast.Assign) and code.value(statement.value).literal == "1":
                 return name
     return None
+
+
+def _is_too_late(code: Code, node: ast.expr) -> bool:
+    """Whether CUDA is in use where a variable is set, wherever there is CUDA."""
+    flow = code.flow
+    above = (call for call in (*code.calls_to(*_STARTS_CUDA), *code.calls("cuda")) if flow.order[call] < flow.order[node])
+    return any(all(map(_runs_with_cuda, flow.block[call].ancestry())) for call in above)
+
+
+def _runs_with_cuda(block: Block) -> bool:
+    """Whether a stretch of code runs on each machine that has CUDA, as far as its own condition says."""
+    if isinstance(block.node, ast.If):
+        return block.kind == "then" and ast.unparse(block.node.test) == "torch.cuda.is_available()"
+    return block.kind in ("scope", "with")
 
 
 def _leaves_cudnn_out(code: Code, node: ast.expr) -> bool:

@@ -39,8 +39,9 @@ blend_parameters(net.parameters(), target.parameters(), lambda: (tau, 1 - tau), 
 ## When it stays silent
 Under a guard such as `step % 10 == 0`, once per epoch, in loops that do something else with each parameter, too, and for the
 parameters that the `step` of an optimizer goes over. Where it is not known that each step of a training does it, in programs
-that name no device or are run without a GPU, where nothing in sight moves the networks to one, and where gradients are what
-is added, it is reported only if the rule is selected.
+that name no device or are run without a GPU, where nothing in sight moves the networks to one, where gradients are what is
+added, and for agents that step an environment and have networks of a few dense layers (ten parameters, beside an update of
+hundreds of kernels), it is reported only if the rule is selected.
 
 ## Fix safety
 Safe, with the runtime, for `q.data.copy_(x * p.data + y * q.data)` over a `zip` of two: `blend_parameters` multiplies and adds
@@ -66,6 +67,7 @@ from perflint.api import (
     argument,
     is_optimizer_class,
     is_run_without_gpu,
+    learns_in_few_layers,
     rule,
     words,
 )
@@ -114,6 +116,7 @@ def check(code: Code) -> Iterator[Finding]:
             counts = trains and averages and code.facts.project.uses_accelerator(code.source.path)
             counts = counts and not is_run_without_gpu(code.facts, code.source.path)
             counts = counts and code.whereabouts() is Whereabouts.ACCELERATOR
+            counts = counts and not learns_in_few_layers(code.facts, code.source.path)
             yield code.finding(statement.iter, message, fix, missing, severity=None if counts else Severity.INFO)
     for call in code.calls("update_parameters"):
         averaged = call.func.value if isinstance(call.func, ast.Attribute) else None

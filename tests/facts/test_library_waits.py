@@ -167,6 +167,15 @@ def test_optimizers_that_look_at_numbers(made: str, expected: list[tuple[str, in
     assert waits(f"optimizer = {made}", "import torch_optimizer\nfrom apex.parallel.LARC import LARC") == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("coordinates=y, device='cuda'", [(Road.SHAPE.value, 1, True)]), ("coordinate_map_key=key", [])],
+    ids=["sorted", "as-another"],
+)
+def test_a_sparse_tensor_sorts_out_its_coordinates(given: str, expected: list[tuple[str, int, bool]]) -> None:
+    assert waits(f"points = ME.SparseTensor(out, {given})", "import MinkowskiEngine as ME") == expected
+
+
 NUMBER = [(Road.NUMBER.value, 1, False)]
 
 

@@ -178,6 +178,7 @@ zeros_like                        t     elementwise graphless
 
 ELSEWHERE: Final = """
 accelerate.Accelerator.wait_for_everyone    none waits:device@nothing
+MinkowskiEngine.SparseTensor                object waits:shape@many!coordinate_map_key
 apex.parallel.LARC.step                     object waits:truth@many
 apex.parallel.LARC.LARC.step                object waits:truth@many
 builtins.bool                               bool waits:number

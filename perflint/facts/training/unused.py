@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from perflint.facts.dataflow.definitions import Block
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.uses import functions_see
 from perflint.facts.facts import Facts
 from perflint.facts.training.uncallable import fits_no_call, fits_no_call_of_objects
 from perflint.facts.training.unstartable import cannot_start
@@ -46,6 +49,8 @@ _FINDS_FILES = any_layout(
     rb"\bimport_module \(|\b__import__ \(|\bhydra\b|\binstantiate \(|\bpkgutil\b|\bexec \(|\bspec_from_file"
 )
 """What may run a file that nobody imports."""
+_FINDS_FILES_ALONE = any_layout(rb"\bimport_module \(|\b__import__ \(|\bpkgutil\b|\bexec \(|\bspec_from_file")
+"""What asks a file that it has found for what it has; other finders are told that by name, too: `_target_: nets.unet.UNet`."""
 _LISTS_FILES = any_layout(
     rb"\b(?:iter_modules|walk_packages) \("
     rb"|\b(?:listdir|scandir|glob|rglob|iterdir|walk) \((?s:.*)\b(?:import_module|__import__) \("
@@ -126,13 +131,35 @@ def _is_left_aside(facts: Facts, path: str) -> bool:
     project = facts.project
     if project.is_packaged(path) or not project.is_left_aside(path):
         return False
-    return project.is_of_copy(path) or not _may_be_found_by_name(facts, path)
+    return project.is_of_copy(path) or not _may_be_found_by_name(facts, path) or _works_as_program_only(facts, path)
 
 
-def _may_be_found_by_name(facts: Facts, path: str) -> bool:
-    """Whether a program may run a file that nobody imports: it finds files by names, and a text has that of this one."""
+def _works_as_program_only(facts: Facts, path: str) -> bool:
+    """Whether functions of a file take what only its `if __name__ == "__main__"` binds: whoever imports it cannot call them."""
+    module = facts.project.module(path)
+    if module is None or not RUNS_ITSELF.search(module.source.body):
+        return False
+    bound: dict[str, bool] = {}
+    for definition in flow_of(module.top).definitions:
+        bound[definition.name] = bound.get(definition.name, True) and any(map(_is_run_alone, definition.block.ancestry()))
+    return any(functions_see(module, name) for name, alone in bound.items() if alone)
+
+
+def _is_run_alone(block: Block) -> bool:
+    return block.kind == "then" and isinstance(block.node, ast.If) and RUN_ALONE.decode() in ast.unparse(block.node.test)
+
+
+def _may_be_found_by_name(facts: Facts, path: str, definition: str = "") -> bool:
+    """Whether a program may run a file that nobody imports: it finds files by names, and a text has that of this one.
+
+    Or what it defines under a name.
+    """
     project = facts.project
-    return project.anywhere(_FINDS_FILES) and (project.anywhere(_LISTS_FILES) or project.is_named(path))
+    if not project.anywhere(_FINDS_FILES):
+        return False
+    if definition and not project.is_named(path, definition) and not project.anywhere(_FINDS_FILES_ALONE):
+        return False
+    return project.anywhere(_LISTS_FILES) or project.is_named(path)
 
 
 def _is_reached(facts: Facts, definition: _Definition) -> bool:
@@ -172,7 +199,7 @@ def _may_be_found(facts: Facts, definition: _Definition) -> bool:
     importers = project.importers(path) - {path}
     if not importers and not (path.endswith(".ipynb") or RUNS_ITSELF.search(body) or _PARSES.search(body)):
         module = project.module(path)
-        return module is None or not _is_left_file(facts, module)
+        return module is None or not _is_left_file(facts, module, name)
     if len(importers) > MAX_IMPORTERS:
         return True
     if body.startswith(b"class", own[0].start) and project.program_may_hold(path, _IMPORTED_BY_NAME):
@@ -219,15 +246,18 @@ def _stem(path: str) -> str:
     return os.path.basename(path).removesuffix(".py").replace("__init__", os.path.basename(os.path.dirname(path)))
 
 
-def _is_left_file(facts: Facts, module: Module) -> bool:
-    """Whether a file that nobody imports only defines something, beside a program whose files run themselves."""
+def _is_left_file(facts: Facts, module: Module, definition: str = "") -> bool:
+    """Whether a file that nobody imports only defines something, beside a program whose files run themselves.
+
+    definition: what it defines under a name; then it may only be others of the file that are found.
+    """
     project, path = facts.project, module.source.path
     if project.importers(path) - {path} or len(project.files) > MAX_FILES or os.path.basename(path) == _BY_TORCH_HUB:
         return False
     if RUNS_ITSELF.search(module.source.body):
         return False
     only_defines = all(map(_is_definition, module.tree.body))
-    return only_defines and project.has_scripts() and not _may_be_found_by_name(facts, path)
+    return only_defines and project.has_scripts() and not _may_be_found_by_name(facts, path, definition)
 
 
 def _is_definition(statement: ast.stmt) -> bool:
