@@ -82,8 +82,8 @@ def table(result: Result, found: Sequence[Standing]) -> Iterator[str]:
     yield ""
     ready, assumable, guarded = applicable(result)
     counts = f"{ready} fixable as configured; {assumable} more with `--assume {ORDINARY}`"
-    more = f"; {guarded} more with `--runtime`, too" if guarded else ""
-    yield f"{counts}{more}. `perflint explain NAME` explains one."
+    with_runtime = f"; {guarded} more with `--runtime`, too" if guarded else ""
+    yield f"{counts}{with_runtime}. `perflint explain NAME` explains one."
 
 
 def as_json(found: Sequence[Standing]) -> str:
