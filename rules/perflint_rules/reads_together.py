@@ -58,7 +58,7 @@ def together(code: Code, reads: Sequence[HostRead]) -> Iterator[Together]:
     for kind in _HELPERS:
         of_kind = filter(lambda read: read.kind is kind and _always_runs(code, read), reads)
         alike = sorted(of_kind, key=lambda read: code.flow.order[read.node])
-        rows, done = [*side_by_side(code, alike)] if kind is ReadKind.ITEM and code.offers_runtime else [], set[HostRead]()
+        rows, done = [*side_by_side(code, alike)] if kind is ReadKind.ITEM and code.may_use_runtime else [], set[HostRead]()
         for group in _groups(code, alike):
             if list(group.reads) not in rows:
                 done.update(group.reads)
@@ -71,7 +71,7 @@ def together(code: Code, reads: Sequence[HostRead]) -> Iterator[Together]:
 
 
 def _groups(code: Code, left: Sequence[HostRead]) -> Iterator[Together]:
-    while code.offers_runtime and left:
+    while code.may_use_runtime and left:
         group, missing = [left[0]], [*made_earlier(code, left[0], left[:1])]
         for read in left[1:]:
             open_ = [*made_earlier(code, read, [*group, read])]
