@@ -28,7 +28,6 @@ EXPECTED = {
     "bloom/utils.py": {"blocking-h2d-in-loop", "item-every-step", "item-in-python-loop"},
     "codebert/dataset.py": {"csv-row-by-skiprows"},
     "codebert/models.py": {"data-constructor-on-device"},
-    "gan/adversarial.py": {"item-every-step"},
     "gan/networks.py": {"python-ema-loop"},
     "image/model.py": {"factory-then-transfer"},
     "image/trainer.py": {"eval-without-no-grad"},
