@@ -15,12 +15,12 @@ from perflint.facts.values.values import Alternative, Object
 from perflint.project.project import Project
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
-from perflint.source.words import made, words
+from perflint.source.words import any_layout, made, words
 
-_DETECTS = made(
-    rb"\bwith[^\n:]*\b(?:detect_anomaly\s*\((?!\s*check_nan\s*=\s*False)|set_detect_anomaly\s*\(\s*(?:mode\s*=\s*)?True\s*\))"
-    rb"|(?:[^:\s]|^[ \t]*def\b[^\n]*:)[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*"
-    rb"[ \t]*(?:torch\s*\.\s*)?(?:autograd\s*\.\s*)?set_detect_anomaly\s*\(\s*(?:mode\s*=\s*)?True\s*\)",
+_DETECTS = any_layout(
+    rb"\bwith(?:[^\n:]|\\\r?\n)*\b(?:detect_anomaly \((?! check_nan = False)|set_detect_anomaly \( (?:mode = )?True \))"
+    rb"|(?:[^:\s]|^[\x20\t]*def\b[^\n]*:)[\x20\t]*\n(?:[\x20\t]*(?:#[^\n]*)?\n)*"
+    rb"[\x20\t]*(?:torch \. )?(?:autograd \. )?set_detect_anomaly \( (?:mode = )?True \)",
     re.M,
 )
 """What switches anomaly detection on, under no condition as far as the row above tells."""
