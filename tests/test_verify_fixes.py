@@ -136,3 +136,12 @@ def test_the_command_names_the_guilty_fix(project: Project) -> None:
     assert done.returncode == 1, done.stderr
     assert b"to blame: zero-grad-to-zeros in train.py, train" in done.stdout
     assert json.loads((project.root / "record.json").read_text())["blamed"] == ["zero-grad-to-zeros in train.py, train"]
+
+
+def test_unsafe_fixes_import_nothing_that_the_program_may_lack(tmp_path: Path) -> None:
+    loop = "    for x in batches:\n        model(x.cuda()).sum().backward()\n        optimizer.step()\n"
+    (tmp_path / "train.py").write_text(f"import torch\n\n\ndef train(model, optimizer, batches):\n{loop}")
+    apply_fixes(tmp_path, ["train.py"], unsafe=True, overrides={"select": ("blocking-h2d-in-loop",)})
+    fixed = (tmp_path / "train.py").read_text()
+    assert "x.cuda(non_blocking=True)" in fixed
+    assert "perflint_runtime" not in fixed

@@ -74,19 +74,18 @@ def apply_fixes(
         ConfigError: the project's configuration is unusable.
 
     """
+    given = {**(overrides or {}), **({"unsafe_fixes": True} if unsafe else {})}
     marker = tree / ".git"
     if marker.exists() or not is_copy:
-        return _apply(tree, files, unsafe, overrides or {}, only)
+        return _apply(tree, files, given, only)
     marker.mkdir()  # a copy has no repository, by which the linter knows what belongs to the project
     try:
-        return _apply(tree, files, unsafe, overrides or {}, only)
+        return _apply(tree, files, given, only)
     finally:
         marker.rmdir()
 
 
-def _apply(
-    tree: Path, files: Sequence[str], unsafe: bool, overrides: Mapping[str, Any], only: Collection[Place] | None
-) -> Applied:
+def _apply(tree: Path, files: Sequence[str], overrides: Mapping[str, Any], only: Collection[Place] | None) -> Applied:
     paths = {str(tree / file): file for file in files}
     names = {shown(path): file for path, file in paths.items()}
     paths_by_name = {shown(path): path for path in paths}
@@ -96,7 +95,7 @@ def _apply(
         _fixable(paths[checked.source.path], checked.source, finding)
         for checked in run.check(found).checked
         for finding in checked.findings
-        if checked.source is not None and is_fixable(finding, run.permission(paths_by_name[checked.path], unsafe))
+        if checked.source is not None and is_fixable(finding, run.permission(paths_by_name[checked.path]))
     ]
     rests_on: set[str] = set()
 
@@ -106,7 +105,7 @@ def _apply(
             rests_on.update(kind.value for kind in finding.fix.assumptions)
         return is_one
 
-    result = Run(all_rules(), None, overrides).fix(found, unsafe=unsafe, write_files=True, choose=where(is_wanted))
+    result = Run(all_rules(), None, overrides).fix(found, unsafe=False, write_files=True, choose=where(is_wanted))
     changed = {names[fixed.path]: (fixed.before, fixed.after) for fixed in result.fixed}
     return Applied(tuple(fixable), dict(result.applied), changed, frozenset(rests_on))
 

@@ -76,6 +76,7 @@ from perflint.api import (
     Severity,
     Tensor,
     any_layout,
+    is_refuted,
     is_test,
     keyword,
     path_of,
@@ -156,8 +157,9 @@ def check(code: Code) -> Iterator[Finding]:
             )
         else:
             continue
-        if code.offers_runtime and any(not obligation.kind.is_declarable for obligation in filter(None, missing)):
-            fix, missing = listed_at_run_time(code, node) or (fix, missing)
+        if code.offers_runtime and is_refuted(filter(None, missing)):
+            listed = listed_at_run_time(code, node)
+            fix, missing = listed if listed is not None and listed[0] is not None else (fix, missing)
         message = f"each element of `{ast.unparse(generator.iter)}` is read from the device by itself; use `tolist()`"
         worth = Severity.INFO if may_be_no_tensor(code, [node.elt], generator.iter) else None
         yield code.finding(node, message, fix, missing, severity=worth)

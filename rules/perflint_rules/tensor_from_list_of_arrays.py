@@ -85,8 +85,9 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [_TYPES]
         fix = code.fix("join it by `np.array`", _joined(code, rows), unless=missing)
         if code.offers_runtime and (joined := _joined_at_run_time(code, call)) is not None:
-            missing = [*code.feared(WATCHES_WARNINGS)]  # torch would no longer warn that this is slow
-            fix = code.fix("let the runtime join it", joined, unless=missing)
+            watched = [*code.feared(WATCHES_WARNINGS)]  # torch would no longer warn that this is slow
+            guarded = code.fix("let the runtime join it", joined, unless=watched)
+            fix, missing = (guarded, watched) if guarded is not None else (fix, missing)
         yield code.finding(call, message, fix, missing)
 
 

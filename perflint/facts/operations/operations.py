@@ -267,9 +267,8 @@ def function(qualname: str) -> Operation | None:
     known = _row(qualname)
     if known is not None or not package:
         return known
-    if package in _rows():  # a method that all classes of a package have
-        return _row(f"{package.rpartition('.')[0]}.*.{last}")
-    return _row(f"{package.partition('.')[0]}.*")
+    shared = _row(f"{package.rpartition('.')[0]}.*.{last}") if package in _rows() else None  # a method of a package's classes
+    return shared if shared is not None else _row(f"{package.partition('.')[0]}.*")
 
 
 def tensor_function(name: str) -> Operation | None:
