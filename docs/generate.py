@@ -35,6 +35,7 @@ DOCS = ROOT / "docs"
 RULES = ROOT / "docs" / "rules"
 RELIABILITY = ROOT / "docs" / "reliability.md"
 GPU = ROOT / "docs" / "gpu.md"
+ASKED = ("device-sync", "transfer")
 REPORT = ROOT / "docs" / "report.md"
 REPORTED = "fixtures/programs/bloom"
 REPORT_COLUMNS = 118
@@ -114,8 +115,8 @@ def place(group: dict[str, Any]) -> str:
 
 
 def report() -> str:
-    """What `perflint check` prints of a program on a terminal."""
-    run = Run()
+    """What `perflint check` prints of a program on a terminal, with the rules about single waits."""
+    run = Run(overrides={"extend_select": ASKED})
     result = run.check(run.find([REPORTED]))
     flaws = sum(len(block.flaws) for block in blocks(result))
     lines = [*grouped(result, Terminal(REPORT_COLUMNS)), *of_findings(result, flaws)]
@@ -147,7 +148,10 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield RULES / "README.md", index()
     for rule in all_rules():
         yield RULES / f"{rule.name}.md", f"{NOTICE}{page(rule)}\n"
-    yield REPORT, f"{NOTICE}# A report\n\n`perflint check {REPORTED}` prints:\n\n```\n{report()}```\n"
+    yield (
+        REPORT,
+        f"{NOTICE}# A report\n\n`perflint check --extend-select {','.join(ASKED)} {REPORTED}` prints:\n\n```\n{report()}```\n",
+    )
     yield RELIABILITY, f"{NOTICE}{reliability.page()}"
     yield GPU, f"{NOTICE}{gpu.page()}"
     yield DOCS / "coverage.md", f"{NOTICE}{coverage_table.page()}"

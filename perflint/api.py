@@ -119,7 +119,7 @@ from perflint.facts.proofs.surgery import surgery
 from perflint.facts.proofs.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training.batch_moves import BatchMoves, leading_moves
 from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
-from perflint.facts.training.environments import learns_in_few_layers, steps_environment
+from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.generation import loop_writes_text
 from perflint.facts.training.lightning import trainer_sets_anomaly_mode
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
@@ -394,7 +394,6 @@ __all__ = [
     "keyword",
     "last_name",
     "leading_moves",
-    "learns_in_few_layers",
     "leaves_gradients_alone",
     "looks_at_numbers",
     "loop_without_effect",

@@ -195,6 +195,10 @@ def clean(paths: tuple[str, ...], cache_dir: str | None) -> int:
 @cli.command()
 @click.argument("paths", nargs=-1)
 @click.option("--assume", help="Count these as declared, too.", metavar="A,B", multiple=True)
+@click.option(
+    "--select", help="Count the fixes of these rules or groups only; `all` is every rule.", metavar="A,B", multiple=True
+)
+@click.option("--extend-select", help="Count the fixes of these, too.", metavar="A,B", multiple=True)
 @click.option("--config", metavar="FILE", help="Use this pyproject.toml or perflint.toml for all files.")
 @click.option("--isolated", is_flag=True, help="Read no configuration file.")
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -205,16 +209,16 @@ def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> i
     speaks against it. Then how many fixes there are as configured, with assumptions, and with the runtime.
     """
     from perflint.invocation import Invocation
-    from perflint.report.assumptions import as_json, standings, table
+    from perflint.report.assumptions import FURTHER, as_json, standings, table
 
-    unset = ("select", "extend_select", "ignore", "exclude")
+    unset = ("ignore", "exclude")
     given = {**dict.fromkeys(unset, ()), **options}
-    result, files, declared = Invocation(fixing=False, paths=paths, diff=False, **given).standing()
-    found = standings(result, files, declared)
+    results, files, declared = Invocation(fixing=False, paths=paths, diff=False, **given).standing(*FURTHER)
+    found = standings(results[-1], files, declared)
     if output_format == "json":
         click.echo(as_json(found))
         return CLEAN
-    for line in table(result, found):
+    for line in table(results, found):
         click.echo(line)
     return CLEAN
 

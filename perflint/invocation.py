@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -92,12 +92,14 @@ class Invocation:
             self.ranking.rank(result, run.shows)
         return self._report(run, found, result)
 
-    def standing(self) -> tuple[Result, list[str], tuple[str, ...]]:
-        """What a check gives, the files that it looked at, and the assumptions that are declared for the working directory."""
+    def standing(self, *further: Sequence[str]) -> tuple[list[Result], list[str], tuple[str, ...]]:
+        """What a check gives as configured, and with some further assumptions each time; the files; what is declared here."""
         with _user_errors():
             run, found = self._start()
-            result = self._result(run, found)
-            return result, found.files, run.configurations.of(os.getcwd()).assume
+            declared = run.configurations.of(os.getcwd()).assume
+            others = [self._run(assume=(*declared, *names)) for names in further]
+            results = [self._result(run, found), *(self._result(other, self._found(other)) for other in others)]
+            return results, found.files, declared
 
     def watch(self) -> NoReturn:
         """Check and report at each change, until Ctrl-C."""
@@ -126,19 +128,21 @@ class Invocation:
         return self.watched  # after a change that makes no sense: what there was before
 
     def _start(self) -> tuple[Run, Found]:
-        from perflint.run.run import Run
-
-        cached = not self.options.get("no_cache")
-        near, measured = self._first_folder(), self.ranking is not None
-        run = Run(None, self._fixed_config(), self._overrides(), cached=cached, near=near, measured=measured)
+        run = self._run()
         found = self._found(run)
-        assumed = run.configurations.of(os.getcwd()).assume
-        if assumed:
+        if assumed := run.configurations.of(os.getcwd()).assume:
             from perflint.report.assumptions import contradictions
 
             for line in contradictions(found.files, assumed):
                 raise click.ClickException(line)
         return run, found
+
+    def _run(self, **given: Any) -> Run:
+        from perflint.run.run import Run
+
+        cached, measured = not self.options.get("no_cache"), self.ranking is not None
+        settings = (self._fixed_config(), {**self._overrides(), **given})
+        return Run(None, *settings, cached=cached, near=self._first_folder(), measured=measured)
 
     def _ranking(self, profile: str | None, threshold_percent: float | None) -> Ranking | None:
         if profile is None:

@@ -145,6 +145,12 @@ class Project:
 
 
 @pytest.fixture
+def single_waits_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have rules about single waits told like others, to show by them what else makes findings worth little."""
+    monkeypatch.setattr("perflint.rule.code.Code.is_of_budget", False)
+
+
+@pytest.fixture
 def project(tmp_path: Path) -> Project:
     """An empty project."""
     return Project(tmp_path)

@@ -10,6 +10,8 @@ from conftest import Project, in_process
 from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY, kinds_of
 from perflint.rule.obligations import Kind
 
+pytestmark = pytest.mark.usefixtures("single_waits_told")
+
 TRAIN = """
 import torch
 from torch import nn
@@ -146,7 +148,7 @@ def test_the_table_says_what_waits_and_what_speaks_against(training: Project) ->
 
 
 def test_check_ends_with_what_a_declaration_would_buy(training: Project) -> None:
-    shown = in_process("check", "--isolated").stdout
+    shown = in_process("check", "--isolated", "--select", "item-every-step").stdout
     assert "1 fixable with `perflint fix --assume ordinary` (see `perflint assumptions`)" in shown
 
 
@@ -154,7 +156,7 @@ def test_ordinary_lets_no_number_of_an_evaluation_change() -> None:
     assert Kind.EVALUATION_ROUNDING not in kinds_of([ORDINARY])
 
 
-SELECTED = ("--isolated", "--extend-select", "duplicate-item-read")
+SELECTED = ("--isolated", "--extend-select", "duplicate-item-read,item-every-step")
 SHOWN_NOW_AND_THEN = (
     TRAIN.replace("for x, y in loader:", "for i, (x, y) in enumerate(loader):")
     .replace("total = 0.0", "total = []")

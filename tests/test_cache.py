@@ -25,6 +25,8 @@ from perflint.run import cache, catalog, store
 from perflint.run.result import Result
 from perflint.run.run import Run
 
+pytestmark = pytest.mark.usefixtures("single_waits_told")
+
 TRAINER = {
     "pyproject.toml": "[project]\nname = 'x'\ndependencies = ['torch>=2.1']\n",
     "train.py": """

@@ -15,6 +15,8 @@ from conftest import BAD, GOOD, ROOT, Project, in_process, in_subprocess
 
 from perflint.rule.registry import all_rules
 
+pytestmark = pytest.mark.usefixtures("single_waits_told")
+
 
 @pytest.fixture
 def bad(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:

@@ -9,6 +9,8 @@ from conftest import Project
 
 from perflint.project.configured import settings
 
+pytestmark = pytest.mark.usefixtures("single_waits_told")
+
 MAIN = """
 parser.add_argument('-t', '--use-tb', action='store_true', help='a (long) text')
 parser.add_argument('--quiet', action='store_false')

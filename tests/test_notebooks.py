@@ -733,7 +733,7 @@ def test_the_page_counts_the_waits_of_a_loop_within_its_cell(project: Project) -
     text = (FIXTURES / "item-every-step" / "train.py").read_text(encoding="utf-8")
     first, *functions = re.split(r"\n(?=def )", text.rstrip())
     written(project, first, *functions)
-    page = project.run("check", "--isolated", "--output-format", "html").stdout
+    page = project.run("check", "--isolated", "--select", "item-every-step", "--output-format", "html").stdout
     row = next(row for row, line in enumerate(functions[0].split("\n"), 1) if ".item()" in line)
     assert f"<code>cell 2:{row}</code>" in page
 

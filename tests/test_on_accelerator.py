@@ -8,6 +8,8 @@ import textwrap
 import pytest
 from conftest import Project
 
+pytestmark = pytest.mark.usefixtures("single_waits_told")
+
 READ = "per-parameter-read"
 
 
@@ -268,79 +270,6 @@ def test_a_default_that_another_function_sets(project: Project) -> None:
     start = "import torch\nfrom train import main\n\ntorch.set_default_device('cuda')\nmain()\n"
     project.write({"start.py": start})
     assert told(project, READ) is True
-
-
-AVERAGE = """\
-import torch
-from places import DEVICE
-
-
-def main(loader):
-    net, average = torch.nn.Linear(4, 4){moved}, torch.nn.Linear(4, 4){moved}
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for x in loader:
-        net(x).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        for p, q in zip(average.parameters(), net.parameters()):
-            p.data.mul_(0.99).add_(q.data, alpha=0.01)
-
-
-if __name__ == "__main__":
-    print(torch.cuda.device_count())
-    main(torch.randn(8, 2, 4))
-"""
-
-
-@pytest.mark.parametrize(("moved", "expected"), [("", False), (".to(DEVICE)", True)])
-def test_launches_are_those_of_a_gpu(project: Project, moved: str, expected: bool) -> None:
-    places = "import torch\nDEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
-    project.write({"main.py": AVERAGE.format(moved=moved), "places.py": places})
-    assert told(project, "python-ema-loop") is expected
-
-
-PINNED = """\
-import torch
-from torch.utils.data import DataLoader
-from data import pictures
-
-
-def train(net, optimizer, device="cuda"):
-    {before}
-    loader = DataLoader(pictures(), batch_size=64, num_workers=2, pin_memory={pinned})
-    for x, y in loader:
-        loss = torch.nn.functional.cross_entropy(net(x.to(device)), y.to(device))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-def main():
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    net = torch.nn.Linear(784, 10).to(device)
-    train(net, torch.optim.SGD(net.parameters(), lr=0.1), device={given})
-
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "pinned", "given", "expected"),
-    [
-        ("pass", "True", "device", True),
-        ("pass", "device.type == 'cuda'", "device", True),
-        ("pass", "device == 'cuda'", "device", False),
-        ("pin = device == 'cuda'", "pin", "device", False),
-        ("pass", "True if device == 'cuda' else False", "device", False),
-        ("pass", "device == 'cuda'", "'cuda'", True),
-    ],
-    ids=["pinned", "by its type", "a device and a text", "by a name", "chosen", "two texts"],
-)
-def test_a_device_equals_no_text(project: Project, before: str, pinned: str, given: str, expected: bool) -> None:
-    project.write({"train.py": PINNED.format(before=before, pinned=pinned, given=given), "data.py": DATA})
-    assert told(project, "blocking-h2d-in-loop") is expected
 
 
 NOTEBOOK = """\

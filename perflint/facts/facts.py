@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 from perflint.facts.autograd.gradmode import GradMode
 from perflint.facts.compiled.compiled import Compiled
 from perflint.facts.compiled.graph_breaks import GraphBreak, find_breaks
-from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.device.reads import HostRead, find_formatted, find_reads, find_truths
 from perflint.facts.device.sinks import Sinks
 from perflint.facts.device.waits import Waits
-from perflint.facts.operations.operations import Road
 from perflint.facts.operations.versions import depends_on, is_held_below, oldest_versions
 from perflint.facts.training.loops import Loops
 from perflint.facts.values.inference import Inference
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
 
 Fill = tuple[tuple[str, int, int], Scope, ast.expr]
 """Where a container of layers is made, and an expression that some scope puts into it."""
-
-StayingWait = tuple[tuple[int, int], Block | None]
-"""Where a wait stands, and the block that must run for it to count; None for any."""
-StepWait = tuple[str, tuple[int, int], Road]
-"""A file, a place in it, and by which road the host waits there in each step."""
 
 
 class Facts:
@@ -84,10 +77,6 @@ class Facts:
         """Who names what a file defines under a name, None for code that runs for sure."""
         self.unstartable: Memo[str, bool] = Memo(project.trace)
         """Whether a file cannot be imported, as `cannot_start` finds it."""
-        self.staying: Memo[tuple[Scope, Loop | None], list[StayingWait]] = Memo(project.trace)
-        """The waits of a round that nothing takes away, as `stays_beside` finds them."""
-        self.step_waits: Memo[tuple[Scope, Loop | None, int], frozenset[StepWait]] = Memo(project.trace)
-        """Where a round waits by what no fix takes away, as `steps_wait_anyhow` finds it; with the depth of calls looked at."""
         self.without_gpu: Memo[str, bool] = Memo(project.trace)
         """Whether a file's program is run on the CPU, as `is_run_without_gpu` finds it."""
         self.whereabouts: Memo[Scope, Any] = Memo(project.trace)

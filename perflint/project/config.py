@@ -68,6 +68,8 @@ class Options:
 
     runtime: bool | None = None
     """Whether fixes may import `perflint_runtime`; None: they are offered, and rest on that."""
+    assumed: frozenset[str] = frozenset()
+    """The names of the assumptions that are declared, by `assume` and by `runtime`."""
     compiled: tuple[str, ...] = ()
     """Qualified names of functions and classes that programs elsewhere compile; with `*` of classes only."""
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

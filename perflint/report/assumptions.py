@@ -10,13 +10,17 @@ from itertools import chain
 
 from perflint.project.files import read_file
 from perflint.project.texts import python_bytes
-from perflint.report.summary import applicable
+from perflint.report.summary import fixes
 from perflint.report.text import printable
 from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY, Assumption, kinds_of
 from perflint.rule.finding import Applicability
+from perflint.rule.obligations import Kind
 from perflint.run.result import Result
 from perflint.run.run import shown
 from perflint.source.source import Source
+
+FURTHER = ((ORDINARY,), (ORDINARY, Kind.RUNTIME.value), (*ASSUMPTIONS,))
+"""What is assumed, too, to say what that would buy: a fix that assumes something is shown where nothing is left to declare."""
 
 MAX_PLACES = 3
 """How many places that speak against an assumption are shown."""
@@ -36,7 +40,7 @@ class Standing:
 
 
 def standings(result: Result, files: Sequence[str], declared: Sequence[str]) -> list[Standing]:
-    """How each assumption stands. files: absolute paths; declared: names as they are configured."""
+    """How each assumption stands. result: with all of them; files: absolute paths; declared: names as they are configured."""
     fixes = [f.fix for _, f in result.findings if f.fix is not None and f.fix.applicability is Applicability.ASSUMING]
     waiting = Counter(chain.from_iterable(fix.assumptions for fix in fixes))
     places = places_against(files)
@@ -69,8 +73,11 @@ def places_against(files: Sequence[str], assumptions: Sequence[Assumption] | Non
     return found
 
 
-def table(result: Result, found: Sequence[Standing]) -> Iterator[str]:
-    """For a person: a line for each assumption, and what `ordinary` and the runtime would buy."""
+def table(results: Sequence[Result], found: Sequence[Standing]) -> Iterator[str]:
+    """For a person: a line for each assumption, and what `ordinary` and the runtime would buy.
+
+    results: as configured, and with `FURTHER`.
+    """
     width = max(len(standing.assumption.name) for standing in found)
     yield f"{'assumption':<{width}}  declared  fixes  what speaks against it"
     for standing in found:
@@ -80,9 +87,9 @@ def table(result: Result, found: Sequence[Standing]) -> Iterator[str]:
         declared = "yes" if standing.is_declared else "no"
         yield f"{standing.assumption.name:<{width}}  {declared:<8}  {standing.fixes:>5}  {places}"
     yield ""
-    ready, assumable, guarded = applicable(result)
-    counts = f"{ready} fixable as configured; {assumable} more with `--assume {ORDINARY}`"
-    with_runtime = f"; {guarded} more with `--runtime`, too" if guarded else ""
+    configured, ordinary, guarded, _ = (sum(permission.covers(fix) for permission, fix in fixes(r)) for r in results)
+    counts = f"{configured} fixable as configured; {max(ordinary - configured, 0)} more with `--assume {ORDINARY}`"
+    with_runtime = f"; {guarded - ordinary} more with `--runtime`, too" if guarded > ordinary else ""
     yield f"{counts}{with_runtime}. `perflint explain NAME` explains one."
 
 

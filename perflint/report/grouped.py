@@ -16,6 +16,7 @@ from perflint.rule.finding import Applicability, Finding
 from perflint.run.outcome import Budget, Checked
 from perflint.run.result import Result
 from perflint.source.source import Position
+from perflint.source.words import counted
 
 _LEVELS = {Applicability.SAFE: "safe", Applicability.ASSUMING: "assume", Applicability.UNSAFE: "unsafe", None: "no fix"}
 _COLOURS = {"safe": "green", "assume": "cyan", "unsafe": "yellow", "no fix": "blue"}
@@ -200,7 +201,9 @@ def _block(block: Block, terminal: Terminal, explained: set[str]) -> Iterator[st
         where = f" of the loop in line {budget.row}" if len(block.budgets) > 1 else ""
         unnamed = [wait for wait in budget.timeline if not wait.rule and wait.how != "overflow"]
         quiet, silent = rows(wait.row for wait in unnamed if wait.quiet), rows(wait.row for wait in unnamed if not wait.quiet)
-        places = f"; with `--select all` more on lines: {quiet}" if quiet else ""
+        safe = len({wait.row for wait in unnamed if wait.quiet_fix == Applicability.SAFE.value})
+        fixes = f" ({counted(safe, 'safe fix')})" if safe else ""
+        places = f"; with `--select all` more on lines: {quiet}{fixes}" if quiet else ""
         places += f"; lines without a finding: {silent}" if silent else ""
         yield from wrapped(f"  {click.style('sync budget', bold=True)}{where}: ", budget.waits + places, terminal)
     advice = [flaw for flaw in block.flaws if flaw.findings[0].is_advice]

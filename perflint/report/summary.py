@@ -58,7 +58,7 @@ def applicable(result: Result) -> tuple[int, int, int]:
     The last ones may need `ordinary`, too.
     """
     ready, assumable, guarded = 0, 0, 0
-    for permission, fix in _fixes(result):
+    for permission, fix in fixes(result):
         if permission.covers(fix):
             ready += 1
         elif _ORDINARY.covers(fix):
@@ -68,7 +68,8 @@ def applicable(result: Result) -> tuple[int, int, int]:
     return ready, assumable, guarded
 
 
-def _fixes(result: Result) -> Iterator[tuple[Permission, Fix]]:
+def fixes(result: Result) -> Iterator[tuple[Permission, Fix]]:
+    """The fixes of all findings, with what may be applied to their files."""
     for checked, finding in result.findings:
         if finding.fix is not None:
             yield result.permissions.get(checked.path, Permission()), finding.fix

@@ -19,7 +19,6 @@ from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.dataflow.uses import functions_see
 from perflint.facts.device.reads import HostRead, device_value
 from perflint.facts.device.sinks import Sink
-from perflint.facts.device.staying_waits import stays_beside, steps_wait_anyhow
 from perflint.facts.device.uploads import without_cuda
 from perflint.facts.device.waiting_places import places
 from perflint.facts.device.waits import HostWait
@@ -33,7 +32,6 @@ from perflint.facts.proofs.listed_names import lists_names
 from perflint.facts.proofs.own_tensors import own_tensors
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.proofs.taken_whole import taken_whole
-from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.generation import writes_text
 from perflint.facts.training.left_out import is_left_out
 from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
@@ -154,6 +152,17 @@ class Code:
     def offers_runtime(self) -> bool:
         """Whether fixes that import `perflint_runtime` are looked for; where it is not known to be there, they rest on that."""
         return self.options.runtime is not False or self.may_use_runtime
+
+    @property
+    def is_of_budget(self) -> bool:
+        """Whether what the rule finds is one wait of a step, which the sync budget tells of."""
+        return self.rule.one_wait
+
+    def may_take(self, fix: Fix | None) -> bool:
+        """Whether there is a fix that needs no look: it is safe, or what it assumes is declared."""
+        if fix is None or fix.applicability is Applicability.UNSAFE:
+            return False
+        return all(kind.value in self.options.assumed for kind in fix.assumptions)
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
@@ -327,30 +336,19 @@ class Code:
             severity = Severity.INFO
         offsets = tuple(self.span(wait)[0] for wait in waits)
         rule = self.rule
-        return Finding(
-            rule.name,
-            severity or rule.severity,
-            rule.category,
-            message,
-            start,
-            end,
-            fix,
-            obligations,
-            offsets,
-            rule.costs,
-            rate,
-        )
+        said = (rule.name, severity or rule.severity, rule.category, message)
+        return Finding(*said, start, end, fix, obligations, offsets, rule.costs, rate)
 
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
-        """Whether nobody runs the code, or tests alone do, or a wait or a copy is one now and then, or beside a writing model.
+        """Whether it is one wait of a step, which the sync budget counts, or has no fix that the rule's findings are worth by.
 
-        Or of what may be no tensor, or beside another wait that stays, or in a program that is run without a GPU, or where
-        nothing gets to one, or, without a fix that can be taken, in one that steps an environment.
+        Or nobody runs the code, or tests alone do, or a wait or a copy is one now and then, or beside a writing model, or of
+        what may be no tensor, or in a program that is run without a GPU, or where nothing gets to one.
 
         So are those of evaluations alone, which are a small part of most runs, unless the program only evaluates.
         """
-        needs_look = fix is None or fix.applicability is Applicability.UNSAFE
-        if (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
+        needs_look = not self.may_take(fix)
+        if self.is_of_budget or (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
             return True
         if self.rule.costs is None:
             return False
@@ -368,17 +366,7 @@ class Code:
             return True  # the host makes samples wherever they are used
         if writes_text(self.facts, self.scope, node) or any(read.is_guess for read in self.reads() if read.node is node):
             return True
-        if self.rule.one_wait and isinstance(node, ast.expr):
-            is_copy = self.rule.costs is Cost.COPY
-            waits_anyhow = steps_wait_anyhow(self.facts, self.scope, node, is_copy=is_copy)
-            if waits_anyhow or stays_beside(self.facts, self.scope, node):
-                return True
-            if waits_anyhow is None:
-                return True
-            if (needs_look or is_copy) and steps_environment(self.facts, self.source.path):
-                return True
-        needs_look = needs_look or (self.rule.one_wait and self.facts.project.near_training(self.source.path))
-        return (needs_look or self.rule.costs is Cost.COPY) and is_of_evaluation(self.facts, self.scope, node)
+        return is_of_evaluation(self.facts, self.scope, node) and (needs_look or self.rule.costs is Cost.COPY)
 
     def fix(
         self,

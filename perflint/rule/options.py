@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from perflint.project.config import Config, ConfigError, nearest
+from perflint.project.config import Config, ConfigError, Options, nearest
+from perflint.rule.assumptions import declared
 from perflint.rule.rule import Rule
+
+
+def options_of(rules: Iterable[Rule], config: Config) -> Options:
+    """What a configuration lets rules do.
+
+    Raises:
+        ConfigError: as `configured` says.
+
+    """
+    assumed = frozenset(kind.value for kind in declared(config.assume, config.runtime))
+    return Options(config.offered_runtime, assumed, config.compiled, configured(rules, config))
 
 
 def configured(rules: Iterable[Rule], config: Config) -> Mapping[str, Mapping[str, int | tuple[str, ...]]]:

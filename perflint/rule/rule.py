@@ -100,7 +100,8 @@ def rule(
     where that is a package, also in what the package imports.
     options: what a user may set for this rule; `code.option` has the value.
     fixes: whether the rule ever offers a fix.
-    one_wait: whether what it finds is one wait, which is worth little in a round that waits for something else anyhow.
+    one_wait: whether what it finds is one wait of a step: the sync budget counts it, and it is reported on request, or where a
+    profile says what it costs.
     by_fix: whether what it finds is worth a minute only with a fix that can be taken without a look.
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
     compiled: the same for code that runs compiled by `torch.compile`, and a file to which nothing leads that compiles.

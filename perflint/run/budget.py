@@ -19,7 +19,6 @@ from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_guard, is_guarded, is_seldom
 from perflint.facts.device.given_copies import copies_of_given
-from perflint.facts.device.staying_waits import is_in_round
 from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
 from perflint.facts.operations.operations import Road
@@ -81,7 +80,7 @@ class _Reported:
     def __init__(self, source: Source, findings: Sequence[Finding], quiet: Sequence[Finding]) -> None:
         self.path = source.path
         self._found: dict[int, Finding] = {}
-        self._quiet = {wait: finding.rule for finding in quiet for wait in finding.waits}
+        self._quiet = {wait: (finding.rule, _kind(finding)) for finding in quiet for wait in finding.waits}
         for finding in findings:
             for wait in finding.waits:
                 held = self._found.get(wait)
@@ -92,9 +91,13 @@ class _Reported:
         """The finding that reports a wait; of several the one with the fix that needs least."""
         return self._found.get(place) if path == self.path else None
 
-    def quiet(self, path: str, place: int) -> str:
-        """The rule that would report a wait; empty if none does."""
-        return self._quiet.get(place, "") if path == self.path else ""
+    def quiet(self, path: str, place: int) -> tuple[str, str]:
+        """The rule that would report a wait, and the kind of its fix; empty if none does."""
+        return self._quiet.get(place, ("", "")) if path == self.path else ("", "")
+
+
+def _kind(finding: Finding | None) -> str:
+    return finding.fix.applicability.value if finding is not None and finding.fix is not None else ""
 
 
 def _ease(finding: Finding) -> int:
@@ -176,10 +179,10 @@ class _Counting:
                 wait.times,
                 wait.road.value,
                 found.rule if found is not None else "",
-                fix.value if fix is not None else "",
+                _kind(found),
                 row,
                 os.path.relpath(source.path, self._folder) if source.path != self._reported.path else "",
-                self._reported.quiet(*at) if is_told and found is None else "",
+                *(self._reported.quiet(*at) if is_told and found is None else ()),
             )
             self.waits.append(shown)
             cost = _Cost(
@@ -229,7 +232,7 @@ class _Counting:
 
     def _each_time(self, scope: Scope, node: ast.AST, loop: Loop | None, given: frozenset[str]) -> bool:
         if loop is not None:
-            return is_in_round(self._facts, scope, node, loop) and not is_seldom(flow_of(scope), node)
+            return _is_in_round(self._facts, scope, node, loop) and not is_seldom(flow_of(scope), node)
         flow = flow_of(scope)
         return not is_guarded(flow, node) and not any(_is_default(block, given) for block in flow.block[node].ancestry())
 
@@ -321,3 +324,11 @@ def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, reported: _Repor
     now_and_then = counting.now_and_then(scope, loop)
     budget = Budget(shown, at.row, scope.qualname, *counts, cost.least, *now_and_then, at.cell, timeline)
     return budget, frozenset(counting.waits)
+
+
+def _is_in_round(facts: Facts, scope: Scope, node: ast.AST, loop: Loop) -> bool:
+    """Whether each round of a loop gets to a node, if only in rounds of a loop inside that trains nothing: a rollout."""
+    found = facts.loops.step_loop(scope, node)
+    if found is None or found is loop:
+        return found is loop
+    return loop in found.ancestry() and facts.loops.kinds(scope)[found] is LoopKind.EVALUATE

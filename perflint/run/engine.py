@@ -23,7 +23,6 @@ from perflint.run.any_order import in_any_order
 from perflint.run.budget import loops_with_waits, may_train
 from perflint.run.outcome import INVALID_SYNTAX, Budget, Checked, Item, StepWait
 from perflint.run.session import Session
-from perflint.run.worth_of_waits import by_last_wait, is_worth, may_be_vain
 from perflint.source.cells import HIDDEN
 from perflint.source.gate import Gate, Needles
 from perflint.source.source import Source, SourceError
@@ -136,8 +135,6 @@ def check_bytes(
         findings = [replace(f, fix=None) for f in findings]  # nothing is written to what is no Python
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
     budget: list[Budget] = []
-    if trains and session.tells_all_waits(ignored) and any(map(may_be_vain, findings)):
-        findings = by_last_wait(source, _loops(session, module, shown, [*filter(is_worth, findings)]), findings)
     if counts_waits:
         loops = _loops(session, module, shown, [*filter(session.shows, findings)], [*filterfalse(session.shows, findings)])
         budget = [counted for counted, _ in loops]

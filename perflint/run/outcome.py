@@ -40,7 +40,7 @@ class StepWait:
     row: where the loop's function gets there, by itself or through a call. times: how often. how: by which road (the value of
     an `operations.Road`). rule: what reports the wait, empty if nothing does. fix: the kind of the fix that removes it, empty
     without one. line: the row of the wait itself, in `file`, which is relative to the folder of the loop's file, and empty for
-    that file. quiet: what reports the wait if somebody selects it, where nothing else does.
+    that file. quiet: what reports the wait if somebody selects it, where nothing else does, and the kind of its fix.
     """
 
     row: int
@@ -51,6 +51,7 @@ class StepWait:
     line: int = 0
     file: str = ""
     quiet: str = ""
+    quiet_fix: str = ""
 
 
 @dataclass(frozen=True)

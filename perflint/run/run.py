@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from perflint.project.config import FILE_NAMES, Config, ConfigError, Configurations, Options
+from perflint.project.config import FILE_NAMES, Config, ConfigError, Configurations
 from perflint.project.discover import Found, Roots, find_files, walk
 from perflint.project.files import Stat, read_with_stat, requirement_files, text_digest
 from perflint.project.folders import Folders
@@ -17,7 +17,7 @@ from perflint.project.project import Project
 from perflint.project.texts import Listing, python_bytes
 from perflint.rule.assumptions import declared
 from perflint.rule.finding import ENGINE, Finding, Permission, Severity
-from perflint.rule.options import configured
+from perflint.rule.options import options_of
 from perflint.rule.rule import Rule
 from perflint.rule.selection import ENGINE_FINDINGS, asked_for, reports_unused_suppressions, selected
 from perflint.run.cache import ProjectCache, settled, stat_of
@@ -325,7 +325,7 @@ class Run:
             session = self._sessions[key] = Session(
                 self._project(root, marked, found),
                 chosen,
-                Options(config.offered_runtime, config.compiled, configured(self.rules, config)),
+                options_of(self.rules, config),
                 dict(config.target_versions),
                 reports_unused_suppressions(config),
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
@@ -454,7 +454,8 @@ class Run:
                 self._code,
                 [rule.name for rule in self.rules],
                 self._is_measured,
-                (config.select, config.extend_select, config.ignore, config.offered_runtime, config.compiled),
+                (config.select, config.extend_select, config.ignore),
+                (session.options.runtime, sorted(session.options.assumed), session.options.compiled),
                 sorted((name, str(version)) for name, version in config.target_versions.items()),
                 ignores if config.per_file_ignores else (),
                 sorted((rule, sorted(values.items())) for rule, values in config.options.items()),

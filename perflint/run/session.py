@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.project.config import Options
 from perflint.project.project import Project
-from perflint.rule.finding import Cost, Finding, Severity
+from perflint.rule.finding import Finding, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.selection import UNUSED_SUPPRESSION
 from perflint.run.outcome import Counters
@@ -98,13 +98,6 @@ class Session:
         """Drop all facts, because a question about a file was left in its middle."""
         self.project.forget(keep=module)
         self.project.hold(module.source.path, module)
-
-    def tells_all_waits(self, ignored: frozenset[str]) -> bool:
-        """Whether no rule about waits is left out of a file by what is selected, or by names that are ignored there."""
-        waits = (Cost.WAIT, Cost.COPY)
-        if self.left_out is None or any(rule.costs in waits for rule in self.left_out):
-            return False
-        return not any(rule.costs in waits and rule.name in ignored for rule in self.rules)
 
     def shows(self, finding: Finding) -> bool:
         """Whether a finding is reported: one that is worth little is only if somebody asked for its rule."""

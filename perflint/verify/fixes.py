@@ -90,7 +90,7 @@ def _apply(tree: Path, files: Sequence[str], overrides: Mapping[str, Any], only:
     names = {shown(path): file for path, file in paths.items()}
     paths_by_name = {shown(path): path for path in paths}
     found = Found(files=list(paths), explicit=set(paths))
-    run = Run(all_rules(), None, overrides)
+    run = Run(all_rules(), None, overrides, measured=True)  # what a single wait is worth, too, the run shows
     fixable = [
         _fixable(paths[checked.source.path], checked.source, finding)
         for checked in run.check(found).checked
@@ -105,7 +105,9 @@ def _apply(tree: Path, files: Sequence[str], overrides: Mapping[str, Any], only:
             rests_on.update(kind.value for kind in finding.fix.assumptions)
         return is_one
 
-    result = Run(all_rules(), None, overrides).fix(found, unsafe=False, write_files=True, choose=where(is_wanted))
+    result = Run(all_rules(), None, overrides, measured=True).fix(
+        found, unsafe=False, write_files=True, choose=where(is_wanted)
+    )
     changed = {names[fixed.path]: (fixed.before, fixed.after) for fixed in result.fixed}
     return Applied(tuple(fixable), dict(result.applied), changed, frozenset(rests_on))
 

@@ -26,9 +26,8 @@ for x, y in loader:
 ## When it stays silent
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
-100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations, for
-batches of text and those that no workers make, for memory that is not pinned (dataloader-no-pin-memory comes first), where the
-host waits anyhow or has just read or decoded something, and without a fix that can be taken without a look, select it.
+100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). Each step's waits are
+counted by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or
@@ -82,19 +81,7 @@ from perflint_rules.copies_into_place import COPIES, copies_into_place
 from perflint_rules.cuda_targets import asks_device, not_cuda, scripted
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import is_made_there
-from perflint_rules.loader_use import hardly_counts
-from perflint_rules.pageable import (
-    UNPINNED,
-    has_no_workers,
-    hint_at_memory,
-    how_pinned,
-    is_ordinary,
-    is_to_be_pinned,
-    loaders_around,
-    may_be_pinned,
-)
-from perflint_rules.read_once import is_taken
-from perflint_rules.text_batches import carries_text
+from perflint_rules.pageable import hint_at_memory, is_ordinary
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
@@ -116,7 +103,6 @@ _BUILDS_ON_HOST = any_layout(
     in_file=[("torch", "loader", "device")],
     fixes=True,
     one_wait=True,
-    by_fix=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -138,7 +124,6 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value):
             continue
-        pinned = how_pinned(code, call.func.value)
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`
@@ -155,8 +140,9 @@ def check(code: Code) -> Iterator[Finding]:
         ):
             helper = helper_of(call, copies=copies)
             fix = code.fix(f"use `{helper}` of the runtime", guarded(code, call, helper), unless=missing) if helper else None
-        cure, pins = (fix.message, copies) if fix is not None else (cure, False)
-        if fix is None:
+        if fix is not None:
+            cure = fix.message
+        else:
             missing += [*filter(None, looked_at), *code.feared(OWN_TENSORS)]
             if not (spread or positional or network):
                 fix = code.fix(cure, _non_blocking(code, call, asked), unless=missing)
@@ -166,11 +152,7 @@ def check(code: Code) -> Iterator[Finding]:
         if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        to_pin = {*pinned} == {False} and not (is_to_be_pinned(code, call) or has_no_workers(code, call))
-        gains = may_be_pinned(code, pinned) or (is_taken(fix) and (to_pin or hint.startswith(", or,")))
-        little = not gains or (hint == UNPINNED and not pins) or hardly_counts(code, call)
-        little = little or has_no_workers(code, call) or carries_text(code, loaders_around(code, call))
-        yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
+        yield code.finding(call, message, fix, missing, waits=[call])
 
 
 def _not_a_tensor(receiver: Value) -> Obligation | None:

@@ -67,6 +67,7 @@ _EXACT_BYTES = {"float32": 2, "float64": 4, "int64": 8, "int32": 4}
     severity=Severity.WARNING,
     needs=[(any_layout(rb"\. (?:float|double|long|int) \( \) \. (?:to|cuda) \("),)],
     fixes=True,
+    by_fix=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

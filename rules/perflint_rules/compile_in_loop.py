@@ -26,8 +26,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-Outside of loops over batches and of what they call, where the result is kept (`if self.compiled is None: ...`), and where each
-round compiles another model.
+Outside of loops over batches and of what they call, under a condition or behind a return (`if self.compiled is None: ...`), and
+where each round compiles another model.
 
 ## Fix safety
 There is no fix: what is compiled may be made in the loop.
@@ -43,10 +43,11 @@ from perflint.api import Code, Cost, Finding, Severity, argument, rule
 def check(code: Code) -> Iterator[Finding]:
     """Report each call that runs in every step."""
     for call in code.calls("compile"):
-        if code.compiles(call) is not None and code.is_hot(call) and not (_is_kept(code, call) or _is_another(code, call)):
-            yield code.finding(
-                call, "the model is wrapped by `torch.compile` again in every step; compile it once, before the loop"
-            )
+        if code.compiles(call) is None or _is_conditional(code, call) or _is_another(code, call) or not code.is_hot(call):
+            continue
+        yield code.finding(
+            call, "the model is wrapped by `torch.compile` again in every step; compile it once, before the loop"
+        )
 
 
 def _is_another(code: Code, call: ast.Call) -> bool:
@@ -55,13 +56,10 @@ def _is_another(code: Code, call: ast.Call) -> bool:
     return compiled is not None and any(d.kind == "for" for d in code.flow.reaching.get(compiled, ()))
 
 
-def _is_kept(code: Code, call: ast.Call) -> bool:
-    """Whether what is compiled is stored in an attribute, and a return above gives it when it is there."""
+def _is_conditional(code: Code, call: ast.Call) -> bool:
+    """Whether somebody has looked whether it is compiled yet: by a condition around it, or by a return above."""
     flow = code.flow
-    stored = any(isinstance(store, ast.Attribute) and flow.order[store] > flow.order[call] for store in flow.stores)
-    return stored and any(
-        isinstance(node, ast.Return)
-        and flow.order[node] < flow.order[call]
-        and any(isinstance(b.node, ast.If) and "is not None" in ast.unparse(b.node.test) for b in flow.block[node].ancestry())
-        for node in flow.order
-    )
+    if any(block.kind in ("then", "else", "handler") for block in flow.block[call].ancestry()):
+        return True
+    own = flow.statement(call)
+    return any(isinstance(n, ast.Return) and n is not own and flow.order[n] < flow.order[call] for n in flow.order)

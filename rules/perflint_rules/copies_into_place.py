@@ -3,8 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Finding, Road, Severity, any_layout
-from perflint_rules.loader_use import hardly_counts
+from perflint.api import Code, Finding, Road, any_layout
 
 COPIES = any_layout(rb"resize(?:_as)?_ \((?:[^()]|\([^()]*\))*\) \. copy_ \(")
 """`kept.resize_(x.size()).copy_(x)`, in a text."""
@@ -15,9 +14,8 @@ def copies_into_place(code: Code) -> Iterator[Finding]:
     if not code.flow.calls_named["copy_"]:
         return
     for wait in code.waits(Road.UPLOAD, at=lambda node: isinstance(node, ast.Call) and _is_copy(node)):
-        little = Severity.INFO if hardly_counts(code, wait.node) else None
         message = "the CPU waits for this copy to the device; pass `non_blocking=True`, and pin what is copied"
-        yield code.finding(wait.node, message, waits=[wait.node], severity=little)
+        yield code.finding(wait.node, message, waits=[wait.node])
 
 
 def _is_copy(call: ast.Call) -> bool:

@@ -27,8 +27,8 @@ or let the `collate_fn` make the tensor, and the loader pin it.
 
 ## When it stays silent
 For literal numbers (`tensor-const-to-device` has those), tensors that are on the device already, code that does not run
-each step, and where the same function reads on the host what comes of it: that wait stays in any case. Where the same
-round waits for what it needs anyhow, and where no fix can be taken without a look, select it to see it.
+each step, and where the same function reads on the host what comes of it: that wait stays in any case. Each step's waits are
+counted by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 With `runtime = true`, `torch.tensor` and `torch.as_tensor` become `uploaded(torch.tensor, data, device=device)`, which makes
@@ -58,7 +58,6 @@ from perflint.api import (
     rule,
     words,
 )
-from perflint_rules.idle_device import follows_needed_read
 
 _SPACE = re.compile(rb"(?:\s|\\\n|#[^\n]*)*")
 _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
@@ -72,7 +71,6 @@ _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
     fixes=True,
     steps=True,
     one_wait=True,
-    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each constructor that copies Python data to the device."""
@@ -89,8 +87,7 @@ def check(code: Code) -> Iterator[Finding]:
         fix, missing = None, list(code.needs_wait())
         if code.offers_runtime and _is_of_torch(code, wait.node):
             fix = code.fix("use `uploaded` of the runtime", _uploaded(code, wait.node), unless=missing)
-        little = Severity.INFO if follows_needed_read(code, wait.node) else None
-        yield code.finding(wait.node, message, fix, missing if fix is not None else (), waits=[wait.node], severity=little)
+        yield code.finding(wait.node, message, fix, missing if fix is not None else (), waits=[wait.node])
 
 
 def _short(node: ast.expr) -> str:

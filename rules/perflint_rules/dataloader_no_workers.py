@@ -52,14 +52,11 @@ from perflint.api import (
     External,
     Finding,
     LoaderCall,
-    Object,
     Option,
     Scope,
     Severity,
-    Value,
     Whereabouts,
     any_layout,
-    argument,
     find_method,
     flow_of,
     is_guarded,
@@ -70,6 +67,7 @@ from perflint.api import (
 )
 from perflint_rules.loader_use import begins_anew, worth
 from perflint_rules.loaders_of_evaluations import is_for_evaluation
+from perflint_rules.pictures import images, is_quick
 from perflint_rules.repeated_calls import is_called_again
 
 _READS = words(
@@ -83,9 +81,6 @@ _READS = words(
 )
 _TO_GPU = any_layout(rb"\. cuda \(|\. to \( (?:self \. )?device\b|device = (?:self \. )?device\b|requires_grad")
 _OWN = Option("readers", (), "Names of further functions and methods that read or decode a sample")
-_FOLDERS = words("ImageFolder")
-"""Images that are read from files, one for each sample."""
-_DIGITS = words("MNIST FashionMNIST KMNIST EMNIST QMNIST USPS")
 _DRAWS = words("random randint randrange choice uniform rand")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
 
@@ -106,14 +101,14 @@ def check(code: Code) -> Iterator[Finding]:
         if loader.workers != 0 or any(dataset.is_iterable for dataset in loader.datasets) or _goes_on(loader):
             continue
         each = (scope for scope in loader.sample_code() if not _runs_at_first(code, scope))
-        work = next(filter(None, (_work(code, scope) for scope in each)), _images(loader.dataset))
+        work = next(filter(None, (_work(code, scope) for scope in each)), images(loader.dataset))
         if work is not None and not _is_deliberate(loader):
             idle = loader.stays_on_host  # nothing trains on it
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
             waits = "what goes over the batches" if idle else waits
             message = f"the main process itself makes each sample (`{work}`), and {waits} waits; pass `num_workers=`"
             little = idle or _moves_samples(code, loader) or _is_made_often(code, loader)
-            little = little or work.rpartition(".")[2] in _TOKENISES or is_for_evaluation(code, loader) or _is_of_digits(loader)
+            little = little or work.rpartition(".")[2] in _TOKENISES or is_for_evaluation(code, loader) or is_quick(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             little = little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches
             yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
@@ -151,32 +146,9 @@ def _is_drawn_anew(code: Code, loader: LoaderCall) -> bool:
     return is_called_again(code, code.scope, 2) and any(begins_anew(taker) for _, taker in loader.takers())
 
 
-def _is_of_digits(loader: LoaderCall) -> bool:
-    """Whether all samples are 28 x 28 pixels that lie in memory: little is to be done for a sample."""
-    names = {a.qualname.rpartition(".")[2] for a in loader.dataset.alternatives if isinstance(a, Object)}
-    return bool(names) and names <= _DIGITS
-
-
 def _is_deliberate(loader: LoaderCall) -> bool:
     """Whether somebody has written the 0."""
     return loader.gives("num_workers") is True
-
-
-def _images(dataset: Value) -> str | None:
-    """What transforms the images of a dataset of torchvision, as it is written, or reads them: all that the loader may get."""
-    found = ""
-    for alternative in dataset.alternatives:
-        if not isinstance(alternative, Object) or not isinstance(alternative.site, tuple):
-            return None
-        package, _, name = alternative.qualname.rpartition(".")
-        _scope, built = alternative.site
-        if package != "torchvision.datasets" or not isinstance(built, ast.Call):
-            return None
-        given = argument(built, None, "transform")
-        if name not in _FOLDERS and (given is None or isinstance(given, ast.Constant)):
-            return None
-        found = ast.unparse(built.func)
-    return found or None
 
 
 def _work(code: Code, scope: Scope) -> str | None:
@@ -194,6 +166,6 @@ def _work(code: Code, scope: Scope) -> str | None:
     for node in flow_of(scope).order:  # `self.images[i]`, of a dataset that this one takes its samples from
         match node:
             case ast.Subscript(value=ast.Attribute() as held, ctx=ast.Load()):
-                if _images(code.at(scope).value(held)) is not None:
+                if images(code.at(scope).value(held)) is not None:
                     return ast.unparse(node)
     return None

@@ -70,7 +70,7 @@ def check(code: Code) -> Iterator[Finding]:
         return
     for call in code.calls_to(*_SWITCHES):
         if _switches_on(code, call) and not _is_decided(code, call) and not _is_undone(code, call):
-            yield code.finding(call, _RECORDS)
+            yield code.finding(call, _RECORDS, severity=_worth(code, call))
     for call in code.calls_to(_TRAINER):
         given = {keyword.arg: keyword.value for keyword in call.keywords}
         detects = "detect_anomaly" in given and code.value(given["detect_anomaly"]).literal is True
@@ -79,11 +79,20 @@ def check(code: Code) -> Iterator[Finding]:
     for node in code.flow.stores:
         if _leaves_cudnn_out(code, node) and not _is_set_again(code, node) and not _is_decided(code, node):
             message = "without cuDNN, convolutions and recurrent layers run by torch's own kernels; leave it out"
-            yield code.finding(node, message, severity=Severity.INFO if _has_reason(code, node) else None)
+            yield code.finding(node, message, severity=_worth(code, node, _has_reason(code, node)))
         name = _variable(code, node)
         if name is not None and not _is_decided(code, node):
             message = f"with `{name}` each kernel launch waits for the kernel; set it where the program is started"
-            yield code.finding(node, message, severity=Severity.INFO if _is_too_late(code, node) else None)
+            yield code.finding(node, message, severity=_worth(code, node, _is_too_late(code, node)))
+
+
+def _worth(code: Code, node: ast.AST, is_little: bool = False) -> Severity | None:
+    """Little is lost where a module that is run tries itself out, by one backward pass of its own."""
+    is_run = any(
+        isinstance(b.node, ast.If) and "__name__" in ast.unparse(b.node.test) for b in code.flow.block[node].ancestry()
+    )
+    tries = is_run and "backward" in code.flow.calls_named and not code.flow.loops
+    return Severity.INFO if is_little or tries else None
 
 
 def _has_reason(code: Code, node: ast.expr) -> bool:

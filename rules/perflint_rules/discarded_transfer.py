@@ -94,6 +94,7 @@ def check(code: Code) -> Iterator[Finding]:
             call.func.attr in _SHAPES
             or (call.func.attr in ("to", "cuda") and code.may_be_on_device(tensor))
             or not _is_used_later(code, tensor)
+            or not code.may_take(fix)
         )
         yield code.finding(call, message, fix, [_OTHER], severity=Severity.INFO if little else None)
 

@@ -31,9 +31,8 @@ or `torch.distributions.Distribution.set_default_validate_args(False)` once.
 
 ## When it stays silent
 At the top of a file, where the argument is given, also through `**kwargs`, and where the program calls
-`set_default_validate_args`, or asks a distribution for `_validate_args`. Where it does not run in each step, in programs that
-name no device, for parameters on the host, and where the same round waits for what it needs anyhow, it is reported only if the
-rule is selected.
+`set_default_validate_args`, or asks a distribution for `_validate_args`. Each step's waits are counted by the sync budget;
+select the rule to see them one by one.
 
 ## Fix safety
 It rests on `errors-are-bugs`: what is invalid (a `nan`, a negative deviation) raises no error any more. All else is as it was.
@@ -45,19 +44,14 @@ from collections.abc import Iterator
 
 from perflint.api import (
     CHECKS_SWITCHED,
-    Alternative,
     Code,
     Cost,
     Edit,
     Finding,
     Kind,
-    Literal,
-    Number,
     Obligation,
-    Place,
     Severity,
     add_keyword,
-    place_of,
     rule,
     words,
 )
@@ -84,18 +78,7 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [_SILENT, *code.needs_wait()]
         fix = code.fix("leave the checks out", _unchecked(code, call), unless=missing)
         message = "its parameters and samples are read back to be checked; pass `validate_args=False`"
-        yield code.finding(call, message, fix, missing, waits=[call], severity=None if _waits(code, call) else Severity.INFO)
-
-
-def _waits(code: Code, call: ast.Call) -> bool:
-    """Whether the parameters may be on a device, in each step."""
-    if not code.is_hot(call) or not code.facts.project.uses_accelerator(code.source.path):
-        return False
-    return not all(code.value(given).must(_is_on_host) for given in (*call.args, *(k.value for k in call.keywords)))
-
-
-def _is_on_host(alternative: Alternative) -> bool:
-    return isinstance(alternative, (Number, Literal)) or place_of(alternative) is Place.HOST
+        yield code.finding(call, message, fix, missing, waits=[call])
 
 
 def _unchecked(code: Code, call: ast.Call) -> Iterator[Edit]:

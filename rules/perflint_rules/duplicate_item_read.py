@@ -78,7 +78,7 @@ from perflint_rules.repeated_reads import common_place, groups
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
     steps=True,
-    by_fix=True,
+    one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each group of reads of one value."""

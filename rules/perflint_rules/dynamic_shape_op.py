@@ -28,9 +28,7 @@ A weighted sum, `masked_fill`, or a size that is known (`torch.topk`, `nonzero_s
 ## When it stays silent
 For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, code that does not
 run each step, and where the same function reads on the host what comes of it, or loops over it: that wait stays in any case.
-What is neither summed up nor written back (the places are what the code asks for), what stands beside such a selection, what a
-network picks out of its results when it does not train, what a program evaluates or draws, and where a condition asks how many
-there are, or a step waits in another place anyhow, is reported only if the rule is selected.
+Each step's waits are counted by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 There is no fix that keeps the size fixed: a sum over a mask adds in another order, and nan outside of the mask gets into
@@ -56,22 +54,15 @@ from perflint.api import (
     Obligation,
     Road,
     Severity,
-    Tensor,
     any_layout,
     is_counted_in_step,
-    last_name,
-    path_of,
     rule,
-    words,
 )
-from perflint_rules.loader_use import is_of_one_pass
 from perflint_rules.same_masks import Selections, by_mask, looked_for_once, missing, selectors
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
 _TO_SPARSE = tuple(f"to_sparse{kind}(" for kind in ("", "_coo", "_csc", "_csr"))
 _CALLS = ("nonzero(", "argwhere(", "masked_select(", "unique(", "unique_consecutive(", "bincount(", *_TO_SPARSE)
-_OF_ORDER = words("median nanmedian quantile nanquantile kthvalue mode sort topk std var")
-"""What weights cannot keep out of."""
 _ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)")
 
 
@@ -94,55 +85,12 @@ def check(code: Code) -> Iterator[Finding]:
         if all(obligation.kind is not Kind.WRITE for obligation in open_):
             once.update(selections.nodes)
             yield _searched_again(code, selections, open_)
-    staying = {node for node in found if node not in once and not (_has_weights(node) or _is_summed_up(code, node))}
     for node in found:
         chosen = {(code.flow.statement(node), ast.unparse(part)) for part in selectors(code, node)}
         if node in once or not said.isdisjoint(chosen):
             continue
         said |= chosen
-        worth = Severity.INFO if staying else _worth(code, node)  # the program asks for the places
-        yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node], severity=worth)
-
-
-def _worth(code: Code, node: ast.expr) -> Severity | None:
-    """What a network found, of which the program wants to know how much, is worth little."""
-    return Severity.INFO if is_of_one_pass(code, node) or _decides(code, node) else None
-
-
-def _has_weights(node: ast.expr) -> bool:
-    """`x[mask] *= 2`, `torch.bincount(x)`, `x.to_sparse()`: there is another operation for each."""
-    name = last_name(node.func) if isinstance(node, ast.Call) else ""
-    stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-    return stored or name == "bincount" or name.startswith("to_sparse")
-
-
-def _is_summed_up(code: Code, node: ast.expr) -> bool:
-    """Whether a selection becomes one number where it is made: a loss, a mean."""
-    name = last_name(node.func) if isinstance(node, ast.Call) else ""
-    if name in _OF_ORDER:
-        return False
-    if name in ("sum", "mean") or code.value(node).must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
-        return True
-    parent = code.flow.parent[node]
-    if isinstance(parent, ast.keyword):
-        parent = code.flow.parent[parent]
-    return isinstance(parent, ast.expr) and _is_summed_up(code, parent)
-
-
-def _decides(code: Code, node: ast.expr) -> bool:
-    """`chosen = x[mask]`, `if len(chosen) == 0: return`: the host has to know how many there are."""
-    statement = code.flow.statement(node)
-    if not isinstance(statement, ast.Assign) or statement.value is not node:
-        return False
-    uses = (use for d in code.flow.definitions_at(statement.targets[0]) for use in code.flow.uses[d])
-    return any(_is_asked_for_size(code, use) for use in uses)
-
-
-def _is_asked_for_size(code: Code, use: ast.expr) -> bool:
-    asked, test = code.flow.parent[use], getattr(code.flow.statement(use), "test", None)
-    sized = isinstance(asked, ast.Attribute) and asked.attr in ("shape", "size", "numel")
-    counted = isinstance(asked, ast.Call) and path_of(asked.func) == "len"
-    return (sized or counted) and test is not None and any(part is asked for part in ast.walk(test))
+        yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node])
 
 
 def _searched_again(code: Code, selections: Selections, open_: list[Obligation]) -> Finding:
@@ -157,8 +105,7 @@ def _searched_again(code: Code, selections: Selections, open_: list[Obligation])
     message = f"the CPU waits {often} to learn how many `{mask}` selects; {cure}"
     distinct, first = [*dict.fromkeys(selections.nodes)], selections.nodes[0]
     waits, still_open = distinct[1:] or distinct, open_ if fix is not None else ()
-    worth = _worth(code, first) if fix is not None or times > 2 else Severity.INFO  # what is left waits for little
-    return code.finding(first, message, fix, still_open, waits=waits, severity=worth)
+    return code.finding(first, message, fix, still_open, waits=waits)
 
 
 def _cure(node: ast.expr) -> str:

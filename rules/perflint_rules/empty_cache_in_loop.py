@@ -54,7 +54,6 @@ from perflint.api import (
     rule,
     untimed,
 )
-from perflint_rules.read_once import is_taken
 
 _FREES = (
     "torch.cuda.empty_cache",
@@ -83,7 +82,9 @@ def check(code: Code) -> Iterator[Finding]:
         message = f"{what} in every step; leave it out"
         fix = code.fix("leave it out", _dropped(code, call), unless=missing)
         trains = code.facts.loops.is_of_training(code.scope, call) and not _TRIES_SIZES.search(code.scope.qualname)
-        yield code.finding(call, message, fix, missing, severity=None if trains and is_taken(fix) else Severity.INFO)
+        named = code.flow.calls_named
+        trains = trains and ("backward" not in named or "step" in named)  # without a step it only looks at gradients
+        yield code.finding(call, message, fix, missing, severity=None if trains else Severity.INFO)
 
 
 def _relied_upon(code: Code, call: ast.Call) -> Iterator[Obligation | None]:

@@ -24,8 +24,8 @@ def forward(self, x):
 
 ## When it stays silent
 Outside of code that runs each step, when the call has `device=` already, for zero states of an RNN (rnn-zero-state-on-cpu) and
-random numbers (rng-factory-then-transfer). In evaluations, where the fix needs a look, and where the step waits anyhow or is
-out of sight, select it.
+random numbers (rng-factory-then-transfer). Each step's waits are counted by the sync budget; select the rule to see them one by
+one.
 
 ## Fix safety
 Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device, and
@@ -69,7 +69,6 @@ from perflint_rules.handed_factories import HANDED, factories_handed_on
 from perflint_rules.host_factories import factories_behind, inexact, is_factory, is_used_on_host
 from perflint_rules.host_fills import made_by_helper
 from perflint_rules.laid_out_factories import laid_out
-from perflint_rules.loader_use import passes_once
 
 _MOVED_FACTORY = any_layout(
     rb"\b(?:zeros|ones|empty|eye|full|arange|linspace) \("
@@ -90,7 +89,6 @@ _DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm(?!ute))\w* \(")
     severity=Severity.WARNING,
     needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED, _DRAWN, _BY_HELPER)],
     fixes=True,
-    by_fix=True,
     one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -115,7 +113,7 @@ def check(code: Code) -> Iterator[Finding]:
             fix, missing, cure = copy, list(code.needs_wait()), copy.message
         name = last_name(factory.func)
         message = f"the result of `torch.{name}` is built on the host and copied to the device in every step; {cure}"
-        yield code.finding(call, message, fix, missing, waits=[call], severity=_worth(code, call))
+        yield code.finding(call, message, fix, missing, waits=[call])
     yield from arrays_of_constants(code)
     yield from factories_handed_on(code)
 
@@ -127,11 +125,7 @@ def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Fin
         message = f"the result of `{name}` is built on the host and copied to the device in every step"
         fix, cure = copied(code, call), f"pass `{like}`'s `device=` and `dtype=` instead"
         missing = code.needs_wait() if fix else ()
-        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call], severity=_worth(code, call))
-
-
-def _worth(code: Code, call: ast.Call) -> Severity | None:
-    return Severity.INFO if passes_once(code, call) else None
+        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
 
 
 def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
@@ -161,7 +155,7 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
             cure = "build it on the device, or keep the result"
         if (fix is None or is_refuted(filter(None, missing))) and (copy := copied(code, call)):
             fix, missing = copy, list(code.needs_wait())
-        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call], severity=_worth(code, call))
+        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
 
 
 def _open(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> Iterator[Obligation | None]:

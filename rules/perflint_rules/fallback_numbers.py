@@ -5,13 +5,6 @@ import ast
 from perflint.api import Code
 
 
-def stands_in(code: Code, call: ast.Call) -> bool:
-    """Whether the number stands for something that is not there: `loss if loss is not None else torch.tensor(0.0)`."""
-    tests = (b.node.test for b in code.flow.block[call].ancestry() if isinstance(b.node, (ast.If, ast.IfExp)))
-    compared = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Compare))
-    return any(isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None for node in compared)
-
-
 def is_way_out(code: Code, call: ast.Call) -> bool:
     """Whether the number is what a function returns when there is nothing to compute; other ways return what it computes."""
     flow = code.flow

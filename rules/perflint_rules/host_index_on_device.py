@@ -23,9 +23,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-For slices, numbers, an index on the device, and in code that does not run each step. In evaluations and forward
-passes, where the same round waits for what it needs, and where no fix can be taken without a look, it is reported only if the
-rule is selected.
+For slices, numbers, an index on the device, and in code that does not run each step. Each step's waits are counted by the sync
+budget; select the rule to see them one by one.
 
 ## Fix safety
 Where fixes may import the runtime (`runtime = true`), and the tensor has a name: `out[device_index(rows, out)]` copies integers
@@ -45,7 +44,6 @@ from perflint.api import (
     Elements,
     External,
     Finding,
-    Heat,
     Import,
     Object,
     Road,
@@ -74,7 +72,6 @@ _OF_NUMBERS = words("tensor as_tensor Tensor FloatTensor LongTensor IntTensor")
     fixes=True,
     steps=True,
     one_wait=True,
-    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each index that is copied to the device."""
@@ -92,10 +89,8 @@ def check(code: Code) -> Iterator[Finding]:
                 fix = code.fix(cure, _copied(code, wait.node), unless=code.needs_wait())
             cure = cure if fix else _cure(code, wait.node)
             message = f"`{index}` is copied to the device as an index in every step; {cure}"
-        trains = code.heat is not Heat.FORWARD and code.facts.loops.is_of_training(code.scope, wait.node)
         missing = code.needs_wait() if fix else ()
-        rank = None if trains else Severity.INFO
-        yield code.finding(wait.node, message, fix, missing, waits=[wait.node], severity=rank)
+        yield code.finding(wait.node, message, fix, missing, waits=[wait.node])
 
 
 def _cure(code: Code, item: ast.Subscript) -> str:

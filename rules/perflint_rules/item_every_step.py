@@ -60,8 +60,8 @@ what `np.append` makes grow a `HostArray`.
 
 ## When it stays silent
 When the value decides what happens next, under a guard (`step % 100 == 0`), once per epoch, and in programs that never name a
-device; a number that the device computes with again is reported. Where the fix needs a look, in evaluations, and where a step
-is an epoch, reads or waits elsewhere anyhow, or is not in sight, select it. Repeats: duplicate-item-read.
+device; a number that the device computes with again is reported. Repeats: duplicate-item-read. Each step's waits are counted by
+the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
@@ -104,7 +104,6 @@ from perflint.api import (
 )
 from perflint_rules.kept_locals import SeenInEachStep, fills_what_is_shown
 from perflint_rules.kept_reads import can_wait, is_looked_at_in_step, kept, kept_over_parameters, may_come_late
-from perflint_rules.last_waits import last_of_step
 from perflint_rules.late_writes import call_around, written_late
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow, writes_results
 from perflint_rules.numbers_computed_with import computed_with
@@ -134,12 +133,12 @@ _SEEN = "show it every N steps, and keep it on the device until then", ", but ea
     in_file=[("torch", "loss", "loader", "device", ".is_cuda")],
     fixes=True,
     steps=True,
-    by_fix=True,
     one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait, and those that can be made together."""
-    yield from last_of_step(code, [*joined(code, list(_reads(code))), *computed_with(code)])
+    yield from joined(code, list(_reads(code)))
+    yield from computed_with(code)
 
 
 def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
@@ -164,7 +163,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
         local, summed = kept(code, read), kept_over_parameters(code, read) is not None
         if summed or (local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER):
             continue  # per-parameter-read has a better cure
-        if (first is Sink.COLLECT and is_read_anyhow(code, read)) or is_read_with_others(code, read.node, by_fix=True):
+        if (first is Sink.COLLECT and is_read_anyhow(code, read)) or is_read_with_others(code, read.node):
             fixed.add(read)  # by duplicate-item-read or item-in-python-loop
             continue
         if local is not None:
@@ -190,5 +189,5 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
         little = little or is_every_so_often(code, read.node) or bool(code.flow.calls_named["elapsed_time"])  # it needs a wait
         little = little or (fix is not None and local is not None and is_looked_at_in_step(code, read))
         fixed |= {read} if fix is not None else set()
-        rank, can_join = Severity.INFO if little else None, not little and not is_taken(fix)
-        yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank), can_join
+        can_join = not little and not is_taken(fix)
+        yield read, code.finding(read.node, message, fix, missing, waits=[read.node]), can_join

@@ -21,7 +21,7 @@ from perflint.api import (
     loop_writes_text,
     runs_once,
 )
-from perflint_rules.idle_device import finds_idle_device, is_paid_for
+from perflint_rules.idle_device import is_paid_for
 
 _DRAWING = ("imshow", "imwrite", "imsave", "save_image", "savefig", "rectangle", "putText", "waitKey")
 
@@ -41,20 +41,15 @@ def worth(code: Code, loader: LoaderCall) -> Severity | None:
     return Severity.INFO if _is_taken_once(code, loader) else None
 
 
-def passes_once(code: Code, node: ast.AST) -> bool:
+def _passes_once(code: Code, node: ast.AST) -> bool:
     """Whether a node stands in an evaluation that a program makes once: a test after the training, a prediction."""
     loop = code.around(node)
     return loop is not None and _is_one_pass(code, loop)
 
 
-def hardly_counts(code: Code, copy: ast.expr) -> bool:
-    """Whether a copy waits in an evaluation that waits anyhow, or that is made once, or for nothing: a read did before."""
-    return waits_anyhow(code, copy) or is_of_one_pass(code, copy) or finds_idle_device(code, copy)
-
-
 def is_of_one_pass(code: Code, node: ast.expr) -> bool:
     """Whether a wait is part of an evaluation that is made once, that draws, or that a network makes itself."""
-    return passes_once(code, node) or is_left_to_evaluation(code.flow, node) or draws(code, node)
+    return _passes_once(code, node) or is_left_to_evaluation(code.flow, node) or draws(code, node)
 
 
 def draws(code: Code, node: ast.AST) -> bool:

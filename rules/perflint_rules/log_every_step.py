@@ -42,7 +42,7 @@ Where it is given a tensor of the device, it waits for it in each step.
 
 ## When it stays silent
 Under a condition such as `step % 100 == 0`, in evaluation loops, once per epoch, for logarithms (`torch.log`), and for
-`set_postfix(..., refresh=False)`. Select it to see what it finds.
+`set_postfix(..., refresh=False)`. Each step's waits are counted by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 There is no fix: what is shown, and how often, is for you to say.
@@ -73,7 +73,6 @@ _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
     category="device-sync",
     costs=Cost.WAIT,
     one_wait=True,
-    by_fix=True,
     severity=Severity.WARNING,
     options=[_PERIOD],
     needs=[

@@ -3,8 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import IDLE_SINKS, Code, Finding, HostRead, ReadKind, Severity, Sink, written_out
-from perflint_rules.loader_use import is_of_one_pass, waits_anyhow
+from perflint.api import IDLE_SINKS, Code, Finding, HostRead, ReadKind, Sink, written_out
 
 _MAYBE = ("then", "else")
 _FATE = IDLE_SINKS | {Sink.RETURN, Sink.COMPUTED}
@@ -22,9 +21,7 @@ def computed_with(code: Code) -> Iterator[Finding]:
                 f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the number goes back into what the device "
                 "computes; compute with the detached tensor"
             )
-            evaluated = code.around(read.node) is None and not code.facts.loops.is_of_training(code.scope, read.node)
-            little = evaluated or waits_anyhow(code, read.node) or is_of_one_pass(code, read.node)
-            yield code.finding(read.node, message, waits=[read.node], severity=Severity.INFO if little else None)
+            yield code.finding(read.node, message, waits=[read.node])
 
 
 def _is_number(read: HostRead) -> bool:

@@ -5,14 +5,9 @@ import ast
 from perflint.api import (
     Batch,
     Code,
-    Device,
     External,
-    Loader,
-    LoaderCall,
     Number,
-    Scope,
     Tensor,
-    any_layout,
     comes_from_host,
     last_name,
     words,
@@ -26,9 +21,6 @@ _MADE = _OF_DATA | _FACTORIES | {f"torch.{name}" for name in _TYPES}
 _SHAPES = words("view reshape unsqueeze squeeze flatten transpose permute")
 _CONVERSIONS = words("float double half long int short byte bool")
 _PLACES = frozenset((None, "device", "pin_memory", "out"))
-_PINS = any_layout(rb"\bpin_memory (?:: \w+ )?=(?! (?:False|None|=)) |['\"]pin_memory['\"] :(?! (?:False|None))")
-_LOADERS = any_layout(rb"DataLoader \(")
-UNPINNED = " (it is not pinned, so the driver may still wait)"
 
 
 def made_in_step(code: Code, node: ast.expr, depth: int = 3) -> ast.expr | None:
@@ -71,67 +63,6 @@ def is_joined(code: Code, made: ast.expr | None) -> bool:
     return isinstance(made, ast.Call) and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _JOINS)
 
 
-def may_be_pinned(code: Code, pinned: list[bool | None]) -> bool:
-    """Whether what is copied is of a batch that is pinned, or of an unknown loader, where others pin, or none is seen."""
-    project, path = code.facts.project, code.source.path
-    if True in pinned or None not in pinned:
-        return True in pinned
-    others_pin = project.anywhere(_PINS) or not project.anywhere(_LOADERS)
-    return project.program_holds(path, _PINS) or (others_pin and not project.program_holds(path, _LOADERS))
-
-
-def how_pinned(code: Code, copied: ast.expr) -> list[bool | None]:
-    """Whether the batches that an expression may be are pinned: not by `pin_memory=device == "cuda"` of a `torch.device`."""
-    found = [(loader, loader.argument("pin_memory")) for loader in loaders_around(code, copied)]
-    if found and all(asked is not None and _equals_never(code.at(loader.scope), asked) for loader, asked in found):
-        return [False]
-    return [a.pinned for a in code.value(copied).alternatives if isinstance(a, Batch)]
-
-
-def _equals_never(code: Code, node: ast.expr) -> bool:
-    """Whether an expression is false because it compares a `torch.device` with a text, which it never equals."""
-    match node:
-        case ast.IfExp(test=test, body=ast.Constant(value=True), orelse=ast.Constant(value=False)):
-            return _equals_never(code, test)
-        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str())]):
-            return code.value(left).must_be_if_known(Device)
-        case ast.Name():
-            bound = [d.value for d in code.flow.reaching.get(node, ()) if d.kind == "assign" and not d.index]
-            return bool(bound) and all(made is not None and _equals_never(code, made) for made in bound)
-    return False
-
-
-def is_to_be_pinned(code: Code, copy: ast.AST) -> bool:
-    """Whether a batch that is not pinned is of an evaluation, or of loaders with workers: another rule says so first."""
-    if not code.facts.loops.is_of_training(code.scope, copy):
-        return True
-    found = loaders_around(code, copy)
-    return bool(found) and all(loader.may_have_workers for loader in found)
-
-
-def has_no_workers(code: Code, copy: ast.AST) -> bool:
-    """Whether a batch is of loaders whose work, pinning too, is done between the steps."""
-    found = loaders_around(code, copy)
-    return bool(found) and all(loader.has_no_workers for loader in found)
-
-
-def loaders_around(code: Code, copy: ast.AST) -> list[LoaderCall]:
-    """The loaders whose batches the loops around a copy go over, as far as they are known."""
-    loop = code.flow.loop(copy)
-    sites = [site for around in loop.ancestry() for site in _loaders(code, around.iterated)] if loop is not None else []
-    return [LoaderCall(code.facts, *site) for site in sites]
-
-
-def _loaders(code: Code, iterated: ast.expr | None) -> list[tuple[Scope, ast.Call]]:
-    """The calls that make what a loop goes over, also through `enumerate`, `tqdm` and the like."""
-    while iterated is not None:
-        found = [a.site for a in code.value(iterated).alternatives if isinstance(a, Loader)]
-        if found or not isinstance(iterated, ast.Call) or not iterated.args:
-            return [site for site in found if isinstance(site, tuple)]
-        iterated = iterated.args[0]
-    return []
-
-
 def is_ordinary(code: Code, copied: ast.expr) -> bool:
     """Whether what is copied lies in memory that nothing pins: the step makes it, or it is an array's."""
     made = made_in_step(code, copied)
@@ -158,7 +89,7 @@ def hint_at_memory(code: Code, copied: ast.expr) -> str:
             return " (what is joined on the host is not pinned, so the driver may still wait: copy the parts, join them there)"
         if not _is_of_data(code, made):
             return " (it is not pinned, so the driver may still wait: better make it on the device)"
-    return UNPINNED
+    return " (it is not pinned, so the driver may still wait)"
 
 
 def _is_converted(code: Code, copied: ast.expr) -> bool:

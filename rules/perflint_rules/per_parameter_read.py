@@ -31,8 +31,8 @@ for step, (x, y) in enumerate(loader):
 ```
 
 ## When it stays silent
-Under a guard such as `step % 100 == 0`, once per epoch, for copies in a function that saves a checkpoint or of gradients for a
-network on the host, for parameters that are picked by their names, and for reads that only feed a total of many steps, which
+Under a guard such as `step % 100 == 0`, once per epoch, for whole copies, in an optimizer, whose steps may differ for each
+parameter, for parameters that are picked by their names, and for reads that only feed a total of many steps, which
 item-every-step reports and mends.
 
 ## Fix safety
@@ -55,6 +55,7 @@ from perflint.api import (
     Severity,
     Sink,
     goes_over_parameters,
+    is_optimizer_class,
     rate_of,
     rule,
 )
@@ -77,8 +78,10 @@ def check(code: Code) -> Iterator[Finding]:
     """Report the first wait in each loop over parameters."""
     if not any(map(goes_over_parameters, code.flow.loops)):
         return
+    owner = code.scope.owner
+    if owner is not None and is_optimizer_class(code.facts.inference, owner):
+        return  # each parameter has a learning rate of its own
     seen: set[ast.AST] = set()
-    saves = any(code.calls_to("torch.save"))
     for read in sorted((*code.reads(), *code.truths()), key=lambda read: code.flow.order[read.node]):
         loop = code.flow.loop(read.node)
         if loop is None or not code.is_hot(read.node):
@@ -92,8 +95,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if loop.node in seen or _is_told_elsewhere(code, read) or _is_of_named(code, read):
             continue
-        if read.kind is ReadKind.COPY and (saves or _is_gradient_of_another(code, read)):
-            continue  # the file, or a network on the host, gets each of them
+        if read.kind is ReadKind.COPY:
+            continue  # a file, a snapshot or a network on the host gets each of them
         if rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
             seen.add(loop.node)
             message = (
@@ -118,10 +121,3 @@ def _is_told_elsewhere(code: Code, read: HostRead) -> bool:
     """Whether item-every-step reports the read: nothing in the step needs it, and it can stay on the device."""
     sinks = code.sinks(read.node) if read.kind is not ReadKind.TRUTH else frozenset()
     return bool(sinks) and sinks <= IDLE_SINKS | {Sink.RETURN} and kept(code, read) is not None
-
-
-def _is_gradient_of_another(code: Code, read: HostRead) -> bool:
-    """`shared._grad = parameter.grad.cpu()`: a worker gives a network on the host its gradients."""
-    around = code.flow.parent.get(read.node)
-    stored = around.targets if isinstance(around, ast.Assign) else []
-    return any(isinstance(target, ast.Attribute) and target.attr in ("grad", "_grad") for target in stored)

@@ -63,11 +63,8 @@ from perflint.api import (
     Finding,
     Object,
     Severity,
-    Whereabouts,
     argument,
     is_optimizer_class,
-    is_run_without_gpu,
-    learns_in_few_layers,
     rule,
     words,
 )
@@ -83,7 +80,7 @@ _LONGEST = 10
 @rule(
     category="optimizer",
     costs=Cost.LAUNCH,
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     needs=[
         ("for", "update_parameters("),
         (".mul_(", ".lerp_(", ".copy_(", ".add_(", "*", ".update(", "update_parameters("),
@@ -110,14 +107,8 @@ def check(code: Code) -> Iterator[Finding]:
         if hot or (work.blends and _may_run_each_step(code, statement)):
             cure = "use `torch._foreach_*`, or `AveragedModel` for an average" if work.blends else "use `torch._foreach_copy_`"
             message = f"each parameter takes kernels of its own; {cure}"
-            trains = hot and code.facts.loops.is_of_training(code.scope, statement.target)
             fix, missing = blended(code, statement)
-            averages = ".grad" not in code.text(statement)
-            counts = trains and averages and code.facts.project.uses_accelerator(code.source.path)
-            counts = counts and not is_run_without_gpu(code.facts, code.source.path)
-            counts = counts and code.whereabouts() is Whereabouts.ACCELERATOR
-            counts = counts and not learns_in_few_layers(code.facts, code.source.path)
-            yield code.finding(statement.iter, message, fix, missing, severity=None if counts else Severity.INFO)
+            yield code.finding(statement.iter, message, fix, missing)
     for call in code.calls("update_parameters"):
         averaged = call.func.value if isinstance(call.func, ast.Attribute) else None
         if averaged is not None and code.value(averaged).may(_averages_one_by_one) and code.is_hot(call):

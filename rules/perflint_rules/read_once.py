@@ -15,7 +15,6 @@ from perflint.api import (
     Kind,
     Obligation,
     ReadKind,
-    Severity,
     Tensor,
     free_name,
     is_refuted,
@@ -144,13 +143,12 @@ def _stays(code: Code, read: HostRead) -> bool:
     return not is_seldom(code.flow, read.node, code.around(read.node)) and not can_wait(code, read)
 
 
-def is_read_with_others(code: Code, read: ast.expr, *, by_fix: bool) -> bool:
-    """Whether item-in-python-loop tells of a read of an element; by_fix: has a fix for it that needs no look."""
+def is_read_with_others(code: Code, read: ast.expr) -> bool:
+    """Whether item-in-python-loop tells of a read of an element."""
     item = read_name(read)
     if not isinstance(item, ast.Subscript) or not isinstance(item.slice, ast.Name) or loop_over(code, item.slice) is None:
         return False
-    told = (f for f in indexed_reads(code) if not by_fix or is_taken(f.fix) or f.severity is Severity.INFO)
-    return any(code.span(read)[0] in finding.waits for finding in told)
+    return any(code.span(read)[0] in finding.waits for finding in indexed_reads(code))
 
 
 def is_taken(fix: Fix | None) -> bool:

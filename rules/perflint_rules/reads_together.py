@@ -178,7 +178,5 @@ def joined(code: Code, found: Sequence[tuple[HostRead, Finding, bool]]) -> Itera
         first, *later = (read.node for read in group.reads)
         yield code.finding(first, group.message, group.fix, group.missing, waits=later)
     done = {read.node for group in groups for read in group.reads}
-    done |= {
-        read.node for read, finding, _ in found if finding.fix is None and is_read_with_others(code, read.node, by_fix=False)
-    }
+    done |= {read.node for read, finding, _ in found if finding.fix is None and is_read_with_others(code, read.node)}
     yield from (finding for read, finding, _ in found if read.node not in done)

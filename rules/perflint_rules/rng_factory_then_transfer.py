@@ -23,7 +23,7 @@ for x, y in loader:
 
 ## When it stays silent
 When a `device` or a `generator` is given, when the numbers go to the host, and outside of code that runs each step.
-As the fix changes the numbers, it is reported only if the rule is selected.
+Each step's waits are counted by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 Unsafe: the device's generator gives other random numbers, and the host's draws fewer. Where fixes may import the runtime, the
@@ -64,7 +64,6 @@ _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random 
     fixes=True,
     one_wait=True,
     steps=True,
-    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each factory of random numbers whose result is copied."""
@@ -85,8 +84,7 @@ def check(code: Code) -> Iterator[Finding]:
             if copy := copied(code, move):
                 fix, missing, cure = copy, list(code.needs_wait()), copy.message
             message = f"random numbers are drawn on the host and copied to the device in every step; {cure}"
-            trains = code.facts.loops.is_of_training(code.scope, move)
-            yield code.finding(move, message, fix, missing, waits=[move], severity=None if trains else Severity.INFO)
+            yield code.finding(move, message, fix, missing, waits=[move])
 
 
 def _is_device(code: Code, move: ast.Call) -> bool:

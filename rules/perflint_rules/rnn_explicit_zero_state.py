@@ -81,7 +81,6 @@ from perflint.api import (
     untouched,
     without_effect,
 )
-from perflint_rules.read_once import is_taken
 
 
 @rule(
@@ -113,7 +112,7 @@ def check(code: Code) -> Iterator[Finding]:
             "from zeros"
         )
         waits = list(_transfers(call, made))
-        little = None if waits or is_taken(fix) else Severity.INFO
+        little = None if waits or code.may_take(fix) else Severity.INFO
         yield code.finding(call.state, message, fix, missing, waits=waits, severity=little)
 
 

@@ -52,7 +52,7 @@ _EVALUATION = re.compile(r"val|test|eval|dev", re.I)
 
 @rule(
     category="distributed",
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     calls=_SAMPLERS,
     near=[(*keyword("for"), *keyword("while")), ("backward(", "step(")],
 )

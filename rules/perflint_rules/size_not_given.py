@@ -38,7 +38,14 @@ from perflint.api import Code, Cost, Finding, Road, Severity, rule
 _SIZES = {"one_hot": "num_classes", "repeat_interleave": "output_size"}
 
 
-@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.WARNING, needs=[tuple(_SIZES)], steps=True)
+@rule(
+    category="device-sync",
+    costs=Cost.WAIT,
+    severity=Severity.WARNING,
+    needs=[tuple(_SIZES)],
+    steps=True,
+    one_wait=True,
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each size that is read from the device."""
     for wait in code.waits(Road.NUMBER, Road.SHAPE, at=lambda node: _called(node) in _SIZES):

@@ -31,8 +31,8 @@ A `GradScaler` skips steps with infinite or NaN gradients without a branch. In a
 around an empty selection does.
 
 ## When it stays silent
-On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Select it to see what it finds: whether a step
-can go on without the answer is for you to say.
+On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Whether a step can go on without the answer is
+for you to say. Each step's waits are counted by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
@@ -85,7 +85,6 @@ _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
     ],
     steps=True,
     one_wait=True,
-    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each branch on a device value."""

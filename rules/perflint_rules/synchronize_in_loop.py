@@ -28,9 +28,8 @@ torch itself waits wherever the host reads a value.
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0`, in functions that train nothing and read a clock or an event's time or are named for
-that (`Profiler`, `benchmark`), and where a call is the only wait behind a copy to pinned memory. Where somebody asks for it
-(`if args.timing:`), where the same round reads from the device behind it, and where each step waits elsewhere anyhow, select it
-to see it.
+that (`Profiler`, `benchmark`), and where a call is the only wait behind a copy to pinned memory. Each step's waits are counted
+by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 There is no fix: a wait may be what makes an asynchronous copy, or a measurement, right.
@@ -69,22 +68,7 @@ def check(code: Code) -> Iterator[Finding]:
             )
         if "barrier" in text:
             message = f"`{text}` makes each process wait for the slowest in every step; leave it out"
-        little = _is_asked_for(code, wait.node) or _waits_again(code, wait.node)
-        yield code.finding(wait.node, message, waits=[wait.node], severity=Severity.INFO if little else None)
-
-
-def _waits_again(code: Code, node: ast.expr) -> bool:
-    """Whether the same round reads from the device behind a call that only waits: it is left out first."""
-    loop, order = code.around(node), code.flow.order
-    blocks = set(code.flow.block[node].ancestry())
-    behind = (read.node for read in code.reads() if order[read.node] > order[node] and code.around(read.node) is loop)
-    return any(code.flow.block[read] in blocks for read in behind)
-
-
-def _is_asked_for(code: Code, node: ast.AST) -> bool:
-    """`if args.timing:`: somebody wants to measure."""
-    blocks = (block for block in code.flow.block[node].ancestry() if block.kind == "then")
-    return any(isinstance(block.node, ast.If) and _MEASURES.search(ast.unparse(block.node.test)) for block in blocks)
+        yield code.finding(wait.node, message, waits=[wait.node])
 
 
 def _moves_batch(code: Code, call: ast.Call) -> bool:

@@ -28,8 +28,8 @@ which asks for the number while the data is on the host. `torch.maximum` and `t.
 
 ## When it stays silent
 For `.item()`, `int(t)`, `max(t, 1)` and the like, which `item-every-step` and `sync-branch-on-tensor` report, for numbers of
-the host, and in code that does not run each step. All but positions in a queue is reported only if the rule is selected: the
-number is nearly always needed where it stands.
+the host, and in code that does not run each step. Each step's waits are counted by the sync budget; select the rule to see them
+one by one.
 
 ## Fix safety
 There is no fix: where the number comes from decides what to do.
@@ -68,7 +68,7 @@ def check(code: Code) -> Iterator[Finding]:
     for wait in waits:
         if wait.node in known:
             continue
-        yield code.finding(wait.node, _message(wait.node), waits=[wait.node], severity=Severity.INFO)
+        yield code.finding(wait.node, _message(wait.node), waits=[wait.node])
     for read in code.reads(formatted=False):
         if code.is_hot(read.node) and _is_position(code, read):
             text = ast.unparse(read.tensor)

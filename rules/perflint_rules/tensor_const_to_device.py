@@ -20,9 +20,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-Outside of code that runs each step, for the device "cpu", and for anything but a literal number. In evaluations, where a step
-waits in another place anyhow, where the number stands for what is None, where no loop is in sight, and without a fix that can
-be taken without a look, select it.
+Outside of code that runs each step, for the device "cpu", and for anything but a literal number. Each step's waits are counted
+by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 Safe: shape and type are the same for literals. Unsafe for a number that its type may not hold: of `1e39`, `torch.tensor` makes
@@ -57,7 +56,7 @@ from perflint.api import (
     replace,
     rule,
 )
-from perflint_rules.fallback_numbers import is_way_out, stands_in
+from perflint_rules.fallback_numbers import is_way_out
 from perflint_rules.old_torch import of_old_torch
 
 _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
@@ -84,7 +83,6 @@ _MOVED = any_layout(_NUMBER + rb"[^()]*\) \. (?:to|cuda) \(")
     needs=[("tensor(",), (_LITERAL, _MOVED)],
     fixes=True,
     one_wait=True,
-    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each literal that `torch.tensor` copies to a device."""
@@ -106,7 +104,7 @@ def check(code: Code) -> Iterator[Finding]:
         ]
         fix = code.fix("fill the number in on the device", _filled(code, call), unless=missing)
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
-        yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if stands_in(code, call) else None)
+        yield code.finding(call, message, fix, missing, waits=[call])
 
 
 def _moved(code: Code) -> Iterator[Finding]:
@@ -130,7 +128,7 @@ def _moved(code: Code) -> Iterator[Finding]:
         ]
         fix = code.fix("fill the number in on the device", _folded(code, call, made, device), unless=missing)
         message = "the number is built on the host and copied to the device in every step; fill it in there with `torch.full`"
-        yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if stands_in(code, call) else None)
+        yield code.finding(call, message, fix, missing, waits=[call])
 
 
 def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Iterator[Edit]:

@@ -71,6 +71,7 @@ _TYPES = Obligation(Kind.NUMBERS, "an empty list, or arrays of several types, gi
     calls=_MAKERS,
     in_file=[("torch",), ("numpy",)],
     fixes=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each tensor that is made from a list of arrays."""

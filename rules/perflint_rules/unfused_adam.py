@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, Whereabouts, add_keyword, path_of, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, path_of, rule
 
 _ADAMS = ("torch.optim.Adam", "torch.optim.AdamW")
 _LOOPS = tuple(
@@ -52,7 +52,7 @@ _CHOICES = frozenset(("fused", "foreach", "capturable", "differentiable"))
 _ROUNDS = Obligation(Kind.NUMBERS, "the fused kernel rounds differently")
 
 
-@rule(category="optimizer", costs=Cost.LAUNCH, severity=Severity.WARNING, calls=[*_ADAMS, *_LOOPS], fixes=True)
+@rule(category="optimizer", costs=Cost.LAUNCH, severity=Severity.INFO, calls=[*_ADAMS, *_LOOPS], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each Adam of a GPU program that leaves the choice of kernels to torch, or that goes over parameters in Python."""
     for call in code.calls_to(*_LOOPS):
@@ -60,14 +60,9 @@ def check(code: Code) -> Iterator[Finding]:
             message = "a step runs seven kernels for each parameter, one parameter after the other; "
             if _corrects_no_bias(call):
                 message += "`torch.optim.AdamW` does not, but corrects its averages, as this does not"
-                yield code.finding(call, message, severity=Severity.INFO)
             else:
-                little = code.facts.versions.get("torch", _FIRST) < _FIRST or code.whereabouts() is not Whereabouts.ACCELERATOR
-                rank = Severity.INFO if little else None
                 message += "use `torch.optim.AdamW`, with `weight_decay` and `eps` as they are here"
-                yield code.finding(call, message, severity=rank)
-    if not code.shows_info:
-        return
+            yield code.finding(call, message)
     oldest = code.facts.versions.get("torch", _FIRST)
     if code.facts.target_versions.get("torch", _FIRST) < _FIRST:
         return
@@ -79,10 +74,10 @@ def check(code: Code) -> Iterator[Finding]:
         message = "a step runs a dozen kernels for each group of parameters; pass `fused=True` if they are on a GPU"
         if oldest < _FIRST:
             later = f" (torch {_FIRST} has it; the project admits {oldest})"
-            yield code.finding(call, message + later, severity=Severity.INFO)
+            yield code.finding(call, message + later)
             continue
         fix = code.fix("pass `fused=True`", _fused(code, call), unless=[_ROUNDS])
-        yield code.finding(call, message, fix, [_ROUNDS], severity=Severity.INFO)
+        yield code.finding(call, message, fix, [_ROUNDS])
 
 
 def _corrects_no_bias(call: ast.Call) -> bool:

@@ -50,7 +50,14 @@ from perflint.api import (
 _SKIPPED = Obligation(Kind.NUMBERS, "optimizers skip a parameter whose gradient is `None`, but step on a zero gradient")
 
 
-@rule(category="optimizer", costs=Cost.MEMORY, severity=Severity.WARNING, needs=[("zero_grad",), ("False",)], fixes=True)
+@rule(
+    category="optimizer",
+    costs=Cost.MEMORY,
+    severity=Severity.WARNING,
+    needs=[("zero_grad",), ("False",)],
+    fixes=True,
+    by_fix=True,
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `zero_grad` that asks for zeros."""
     for call in code.calls("zero_grad"):

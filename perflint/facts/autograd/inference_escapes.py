@@ -51,7 +51,8 @@ def _named(facts: Facts, scope: Scope, inside: Region, definition: Definition, m
     for use in outside if value.may(_is_tensor) or _runs_network(value, made) else ():
         if any(end.use is GradUse.BACKWARD for end in graph_ends(facts, scope, use)):
             yield _gives(f"`{name}` is an inference tensor, and line {use.lineno}", _is_saved(facts, scope, use))
-        if is_changed_in_place(flow, use):
+        is_list = not value.may(_is_tensor) and isinstance(flow.parent[use], ast.Subscript)  # `codes[i] = codes[i].cpu()`
+        if is_changed_in_place(flow, use) and not is_list:
             how = f"`{name}` is an inference tensor, and line {use.lineno} changes it in place, which raises"
             yield InferenceEscape(how, True)
     if outside and isinstance(made, ast.Call) and creates_module(facts, scope, made) and flow.calls_named["backward"]:

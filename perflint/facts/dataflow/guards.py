@@ -270,7 +270,8 @@ def _moves_on(guard: ast.If | ast.IfExp) -> bool:
 def _turns_flag(flow: Flow, guard: ast.If | ast.IfExp) -> bool:
     """`if self.wants_statistics: self.wants_statistics = False`: once, until somebody else sets it again.
 
-    A flag that the same function sets by what it computes may be set again in each round.
+    A flag that the same function sets by what it computes may be set again in each round, unless that is what the guard does:
+    `if not shown: shown = describe(model)`.
     """
     match guard:
         case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Name() | ast.Attribute() as flag), body=body):
@@ -280,12 +281,16 @@ def _turns_flag(flow: Flow, guard: ast.If | ast.IfExp) -> bool:
         case _:
             return False
     path = path_of(flag)
-    setters = (s for s in body if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) and s.value.value is turned)
-    if path is None or not any(path in map(path_of, setter.targets) for setter in setters):
+    if path is None:
+        return False
+    values = [s.value for s in body if isinstance(s, ast.Assign) and path in map(path_of, s.targets)]
+    made = [value for value in values if turned and isinstance(value, ast.Call)]
+    if not made and not any(isinstance(value, ast.Constant) and value.value is turned for value in values):
         return False
     around = flow.loop(guard)
     again = (d for d in flow.definitions if d.name == path and (around is None or flow.within(d.node, around.block)))
-    return all(d.kind == "parameter" or (isinstance(d.value, ast.Constant) and d.value.value is turned) for d in again)
+    others = (d for d in again if d.kind != "parameter" and d.value not in made)
+    return all(isinstance(d.value, ast.Constant) and d.value.value is turned for d in others)
 
 
 def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 3) -> bool:

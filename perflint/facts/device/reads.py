@@ -434,8 +434,8 @@ def _may_be_tensor(flow: Flow, node: ast.expr) -> bool:
     match node:
         case ast.Compare(ops=[ast.Is() | ast.IsNot() | ast.In() | ast.NotIn(), *_]):
             return False
-        case ast.Compare(comparators=[ast.Constant(value=str())]):
-            return False
+        case ast.Compare(comparators=[ast.Constant(value=str() | None)]):
+            return False  # `p.grad != None`: of None a tensor knows that it is another object
         case ast.Compare(left=left, comparators=others):
             return any(_may_be_tensor(flow, n) for n in (left, *others))
         case ast.Call(func=ast.Name(id="isinstance" | "issubclass" | "hasattr" | "callable" | "len" as name)):

@@ -67,14 +67,13 @@ _ROADS = {ReadKind.COPY: Road.COPY, ReadKind.FORMAT: Road.FORMAT, ReadKind.TRUTH
 class HostWait:
     """One place. `times` is how often the host waits whenever `node` is evaluated; `least`: it may be more often.
 
-    stays: nothing that is told of takes it away. cause: the call whose arguments decide whether it waits, with its scope.
+    cause: the call whose arguments decide whether it waits, with its scope.
     """
 
     node: ast.expr
     road: Road
     times: int = 1
     least: bool = False
-    stays: bool = False
     cause: tuple[Scope, ast.Call] | None = None
 
 
@@ -140,7 +139,7 @@ class _Finder:
                     if self._may_be_number_on_device(factor):
                         yield HostWait(factor, _road("alpha=t"))
                 if last_name(node.func) == "backward" and detects_anomalies(self._inference.project, self._scope):
-                    yield HostWait(node, _road("backward in anomaly mode"), least=True, stays=True)
+                    yield HostWait(node, _road("backward in anomaly mode"), least=True)
             case ast.Subscript(ctx=ast.Load()):
                 yield from self._item(node)
             case ast.Subscript(ctx=ast.Store()):
@@ -169,7 +168,7 @@ class _Finder:
             road = self._copied(row, call, receiver)
             if road is not None:
                 of_tokens = road is Road.UPLOAD and receiver is not None and is_tokenized(self._flow, receiver)
-                yield HostWait(call, road, least=of_tokens, stays=of_tokens)
+                yield HostWait(call, road, least=of_tokens)
             return
         if wait.of == "any":
             cause = checked_for(self._inference, self._scope, wait, call)
@@ -185,7 +184,7 @@ class _Finder:
         else:
             times, least = self._times(wait, [*([receiver] if receiver is not None else []), *others], others)
         if times:
-            yield HostWait(call, wait.road, times * wait.times, least, stays=wait.of == "many")
+            yield HostWait(call, wait.road, times * wait.times, least)
 
     def _operation(self, call: ast.Call) -> tuple[Operation | None, ast.expr | None, list[ast.expr]]:
         """The row of what is called, its first tensor, and its other arguments."""

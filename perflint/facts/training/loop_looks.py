@@ -50,18 +50,9 @@ def outside_displays(loop: Loop | None, kinds: Container[Loop]) -> Loop | None:
     return loop
 
 
-_EPOCH = made(r"^ep$|epoch", re.I)
-
-
 def counts_rounds(loop: Loop) -> bool:
     """`for t in range(steps)`."""
     return isinstance(loop.iterated, ast.Call) and last_name(loop.iterated.func) in ("range", "trange")
-
-
-def counts_epochs(loop: Loop) -> bool:
-    """`for epoch in range(epochs)`: where a round is one step, as over a whole graph, a training takes some hundred of them."""
-    named = loop.node.target if isinstance(loop.node, ast.For) else None
-    return counts_rounds(loop) and isinstance(named, ast.Name) and _EPOCH.search(named.id) is not None
 
 
 def written_rounds(loop: Loop) -> int | None:

@@ -1,0 +1,44 @@
+"""Datasets of pictures that torchvision has: what a sample of them takes. No rule by itself."""
+
+import ast
+
+from perflint.api import Alternative, LoaderCall, Object, Value, any_layout, argument, words
+
+_FOLDERS = words("ImageFolder")
+"""Images that are read from files, one for each sample."""
+_DIGITS = words("MNIST FashionMNIST KMNIST EMNIST QMNIST USPS")
+_SMALL = words("CIFAR10 CIFAR100 SVHN STL10")
+_AUGMENTS = any_layout(rb"\b(?:Random|Color|Auto|Rand|Trivial|Elastic|Gaussian|Resize)\w* \(")
+"""Transforms that take far longer than to make a tensor of a small picture."""
+
+
+def is_quick(loader: LoaderCall) -> bool:
+    """Whether all samples lie in memory, and are digits, or small pictures that become tensors and no more."""
+    held = loader.dataset.alternatives
+    return bool(held) and all(map(_is_of_memory, held))
+
+
+def _is_of_memory(alternative: Alternative) -> bool:
+    if not isinstance(alternative, Object):
+        return False
+    name = alternative.qualname.rpartition(".")[2]
+    if name not in _SMALL or not isinstance(alternative.site, tuple):
+        return name in _DIGITS
+    return not _AUGMENTS.search(alternative.site[0].module.source.body)
+
+
+def images(dataset: Value) -> str | None:
+    """What transforms the images of a dataset of torchvision, as it is written, or reads them: all that the loader may get."""
+    found = ""
+    for alternative in dataset.alternatives:
+        if not isinstance(alternative, Object) or not isinstance(alternative.site, tuple):
+            return None
+        package, _, name = alternative.qualname.rpartition(".")
+        _scope, built = alternative.site
+        if package != "torchvision.datasets" or not isinstance(built, ast.Call):
+            return None
+        given = argument(built, None, "transform")
+        if name not in _FOLDERS and (given is None or isinstance(given, ast.Constant)):
+            return None
+        found = ast.unparse(built.func)
+    return found or None
