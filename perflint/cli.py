@@ -263,7 +263,7 @@ def rules(output_format: str, options: bool) -> int:
     """List the rules.
 
     Each with its severity, its group, what it costs, whether it offers fixes, what these were measured to do to the steps per
-    second (`-`: not measured), and what it finds. Rules of severity `info` run only when they are selected.
+    second (`-`: not measured), and what it finds. What those with a `*` find is reported if they are selected.
     """
     from perflint.report.explain import listed_options, listing, listing_json
     from perflint.rule.registry import all_rules

@@ -55,7 +55,8 @@ def other_pages(rules: Iterable[Rule]) -> dict[str, str]:
 def page(rule: Rule) -> str:
     """A rule's documentation as Markdown."""
     fix = "offers a fix" if rule.fixes else "has no fix"
-    head = f"# {rule.name}\n\n{rule.summary}. Category {rule.category}, {rule.severity.value}; {fix}.\n"
+    when = "" if rule.is_default else ", on request"
+    head = f"# {rule.name}\n\n{rule.summary}. Category {rule.category}, {rule.severity.value}{when}; {fix}.\n"
     body = "\n".join(rule.page.strip().splitlines()[1:]).strip()
     options = f"\n\n## Options\n{_options(rule)}" if rule.options else ""
     return f"{head}\n{body}{options}\n\n## Measured effect\n{effect(rule)}"
@@ -165,7 +166,12 @@ def listing(rules: Iterable[Rule]) -> str:
     """One line per rule: name, severity, group, what it costs, whether it has a fix, what was measured, summary."""
     rows = [
         (
-            *(rule.name, rule.severity.value, rule.category, rule.costs.value if rule.costs is not None else ""),
+            *(
+                rule.name,
+                f"{rule.severity.value}{'' if rule.is_default else '*'}",
+                rule.category,
+                rule.costs.value if rule.costs is not None else "",
+            ),
             *("fix" if rule.fixes else "", _most_measured(rule), rule.summary),
         )
         for rule in rules
@@ -193,7 +199,7 @@ def _entry(rule: Rule) -> dict[str, object]:
         "name": rule.name,
         "category": rule.category,
         "severity": rule.severity.value,
-        "default": rule.severity.value != "info",
+        "default": rule.is_default,
         "costs": rule.costs.value if rule.costs is not None else None,
         "fixes": rule.fixes,
         "effect": _most_measured(rule),

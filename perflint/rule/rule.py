@@ -59,6 +59,11 @@ class Rule:
         return self.needs.widened(self.calls, others) if others else self.needs
 
     @property
+    def is_default(self) -> bool:
+        """Whether what it finds is reported where nobody selects it."""
+        return self.severity is not Severity.INFO and not self.one_wait
+
+    @property
     def page(self) -> str:
         """The documentation that the rule's module opens with."""
         return inspect.getdoc(importlib.import_module(self.module)) or ""
