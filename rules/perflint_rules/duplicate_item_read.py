@@ -31,9 +31,8 @@ for x, y in loader:
 
 ## When it stays silent
 For reads in branches that exclude each other, for tensors that change in between (also through an alias or a view),
-for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`). Where all
-reads stand under a guard (`step % 100 == 0`), where no pass of a network and no step stands between them (a second read costs a
-few microseconds as long as the device gets little to do in between), and where the fix needs a look, select it to see them.
+for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`). Each step's
+waits are counted by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of
@@ -61,11 +60,9 @@ from perflint.api import (
     Tensor,
     free_name,
     insert_before,
-    is_seldom,
     replace,
     rule,
 )
-from perflint_rules.idle_device import gets_work
 from perflint_rules.read_once import open_about, wanted
 from perflint_rules.repeated_reads import common_place, groups
 
@@ -87,10 +84,8 @@ def check(code: Code) -> Iterator[Finding]:
         missing = list(open_about(code, reads))
         fix = code.fix("read the value once", _merged(code, reads), unless=missing)
         message = f"`{ast.unparse(first.tensor)}` {_times(reads)}; read it once and keep the number"
-        little = all(is_seldom(code.flow, read.node, code.around(read.node)) for read in reads)
-        little = little or not gets_work(code, first.node, later[-1].node)
         place, waits = later[-1].node if len(later) == 1 else later[0].node, [read.node for read in later]
-        yield code.finding(place, message, fix, missing, waits=waits, severity=Severity.INFO if little else None)
+        yield code.finding(place, message, fix, missing, waits=waits)
 
 
 def _times(reads: list[HostRead]) -> str:

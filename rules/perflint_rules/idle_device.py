@@ -1,4 +1,4 @@
-"""What the device gets to do between two waits, and totals of numbers that were read already: no rule by itself."""
+"""Waits that the host makes anyhow, and totals of numbers that were read already: no rule by itself."""
 
 import ast
 from collections.abc import Iterable
@@ -11,7 +11,6 @@ from perflint.api import (
     Literal,
     Number,
     Object,
-    Output,
     last_name,
     words,
 )
@@ -19,7 +18,6 @@ from perflint.api import (
 _LOOKS = words("item cpu numpy tolist detach size dim numel format time perf_counter")
 """Methods that give the device nothing to compute, whatever they belong to."""
 _READS = words("item numpy tolist")
-_WORKS = words("backward step")
 
 
 def is_paid_for(code: Code, node: ast.expr) -> bool:
@@ -32,13 +30,6 @@ def is_paid_for(code: Code, node: ast.expr) -> bool:
         if flow.dominates(first, last) and _launch_nothing(code, flow.calls_between(first, last)):
             return True
     return False
-
-
-def gets_work(code: Code, first: ast.expr, last: ast.expr) -> bool:
-    """Whether the device is known to get much to do between two places: a forward or backward pass, a step."""
-    return any(
-        last_name(call.func) in _WORKS or code.value(call).may_be(Output) for call in code.flow.calls_between(first, last)
-    )
 
 
 def adds_up_reads(code: Code, node: ast.expr) -> bool:
