@@ -26,7 +26,7 @@ def of_findings(result: Result, flaws: int | None = None) -> Iterator[str]:
     """How many findings there are, and how many of them can be fixed. flaws: how many a report has made of them."""
     found = len(result.findings)
     if not found:
-        yield "All checks passed."
+        yield "Nothing found beside the sync budgets." if any(budgets(result)) else "All checks passed."
         return
     is_merged = flaws is not None and flaws < found
     at = f" at {counted(found, 'place')}" if is_merged else ""

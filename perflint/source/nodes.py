@@ -61,3 +61,14 @@ def blocks_of(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
         yield part.body
     yield getattr(statement, "orelse", [])
     yield getattr(statement, "finalbody", [])
+
+
+def defaults_of(function: ast.AST) -> dict[str, ast.expr]:
+    """The defaults of a function's parameters, by their names."""
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        return {}
+    args = function.args
+    positional = [*args.posonlyargs, *args.args]
+    pairs = {a.arg: d for a, d in zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True)}
+    pairs.update({a.arg: d for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is not None})
+    return pairs

@@ -26,7 +26,7 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-When the backward pass stands outside, and for a nested function.
+When the backward pass stands outside, under `enabled=False`, and for a nested function.
 
 ## Fix safety
 There is no fix: lines behind it in the block may need `autocast`.
@@ -35,7 +35,7 @@ There is no fix: lines behind it in the block may need `autocast`.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, rule
+from perflint.api import Code, Cost, Finding, Severity, argument, rule
 
 _AUTOCASTS = ("torch.amp.autocast", "torch.autocast")
 
@@ -54,4 +54,9 @@ def _is_autocast(code: Code, node: ast.AST) -> bool:
     if not isinstance(node, (ast.With, ast.AsyncWith)):
         return False
     calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
-    return any(code.is_external(call.func, *_AUTOCASTS) for call in calls)
+    return any(code.is_external(call.func, *_AUTOCASTS) and not _is_off(call) for call in calls)
+
+
+def _is_off(call: ast.Call) -> bool:
+    enabled = argument(call, None, "enabled")
+    return isinstance(enabled, ast.Constant) and enabled.value is False

@@ -25,7 +25,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 and the same for the batches.
 
 ## When it stays silent
-Without mixed precision, with fewer than three `Conv2d`, and when the program names `channels_last` anywhere.
+Without mixed precision in the file, with fewer than three `Conv2d`, and when the program names `channels_last` anywhere.
 
 ## Fix safety
 There is no fix: sums are added up in another order, and whether it pays has to be measured.
@@ -48,6 +48,6 @@ def check(code: Code) -> Iterator[Finding]:
         project, path = code.facts.project, code.source.path
         if not project.uses_accelerator(path) or project.program_may_hold(path, _CHOSEN):
             return
-        if project.program_holds(path, _MIXED) and project.program_holds(path, _CONVOLVES):
+        if project.holds(path, _MIXED) and project.program_holds(path, _CONVOLVES):
             yield code.finding(call, "convolutions in half precision are made for `memory_format=torch.channels_last`; try it")
             return

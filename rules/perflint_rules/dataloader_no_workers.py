@@ -38,8 +38,9 @@ GPU itself, where the loader is made in a step, where the few samples are writte
 like, select it to see it.
 
 ## Fix safety
-There is no fix: random numbers that samples draw would come from other generators, and how many workers pay depends on the
-machine.
+Unsafe: random numbers that samples draw come from other generators in workers, which see no later change of the dataset, and
+how many workers pay depends on the machine. Where the file's top makes the loader without `if __name__ == "__main__":`, there is
+no fix: workers that are spawned (Windows, macOS) would run the program anew.
 """
 
 import ast
@@ -47,15 +48,20 @@ from collections.abc import Iterator
 
 from perflint.api import (
     DATA_LOADER,
+    CannotRewrite,
     Code,
     Cost,
+    Edit,
     External,
     Finding,
+    Kind,
     LoaderCall,
+    Obligation,
     Option,
     Scope,
     Severity,
     Whereabouts,
+    add_keyword,
     any_layout,
     find_method,
     flow_of,
@@ -81,6 +87,12 @@ _READS = words(
 )
 _TO_GPU = any_layout(rb"\. cuda \(|\. to \( (?:self \. )?device\b|device = (?:self \. )?device\b|requires_grad")
 _OWN = Option("readers", (), "Names of further functions and methods that read or decode a sample")
+_SOME = 4
+"""Workers of a fix: enough to decode beside a training, and few enough for a small machine."""
+_ELSEWHERE = Obligation(
+    Kind.RANDOMNESS, "samples are made in other processes: their random numbers differ, and they see no change of the dataset"
+)
+_MAIN = any_layout(rb"__name__ == ['\"]__main__['\"]")
 _DRAWS = words("random randint randrange choice uniform rand")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
 
@@ -92,6 +104,7 @@ _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
     calls=[DATA_LOADER],
     near=[("Dataset", "datasets"), ("__getitem__", "torchvision")],
     options=[_OWN],
+    fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loader without workers whose samples take work."""
@@ -111,7 +124,17 @@ def check(code: Code) -> Iterator[Finding]:
             little = little or work.rpartition(".")[2] in _TOKENISES or is_for_evaluation(code, loader) or is_quick(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             little = little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches
-            yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
+            fix = code.fix(f"make samples in {_SOME} workers", _with_workers(code, loader), unless=[_ELSEWHERE])
+            severity = Severity.INFO if little else worth(code, loader)
+            yield code.finding(loader.call, message, fix, [_ELSEWHERE], severity=severity)
+
+
+def _with_workers(code: Code, loader: LoaderCall) -> Iterator[Edit]:
+    if not code.is_external(loader.call.func, DATA_LOADER) or loader.gives("num_workers") is not False:
+        raise CannotRewrite("another class, or `**kwargs`, may give the number of workers")
+    if code.scope.is_module and not code.facts.project.holds(code.source.path, _MAIN):
+        raise CannotRewrite('workers that are spawned would run the program anew without `if __name__ == "__main__":`')
+    yield add_keyword(code.source, loader.call, "num_workers", str(_SOME))
 
 
 def _goes_on(loader: LoaderCall) -> bool:

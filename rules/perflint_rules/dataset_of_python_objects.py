@@ -32,7 +32,8 @@ class Pictures(Dataset):
 ```
 
 ## When it stays silent
-For lists of numbers, texts and tensors, outside of datasets, and where `__getitem__` does not read the list.
+For lists of numbers, texts and tensors, outside of datasets, where `__getitem__` does not read the list or the constructor
+makes an array of it, and where the loaders of the program have no workers.
 
 ## Fix safety
 There is no fix: what the objects hold decides what they become.
@@ -42,8 +43,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, any_layout, path_of, rule
+from perflint.api import Code, Cost, Finding, Severity, any_layout, last_name, path_of, rule
 
+_LOADER = any_layout(rb"DataLoader \(")
+_WORKERS = any_layout(rb"\w*workers?\w*['\"]? [=:]")
 _METHODS = ("__getitem__", "__getitems__")
 
 
@@ -59,11 +62,22 @@ def check(code: Code) -> Iterator[Finding]:
     owner = code.scope.owner
     if owner is None or code.scope.name != "__init__":
         return
+    project, path = code.facts.project, code.source.path
+    if project.program_holds(path, _LOADER) and not project.program_may_hold(path, _WORKERS):
+        return
     readers = [owner.methods[name] for name in _METHODS if name in owner.methods]
     for place, kept in _lists(code):
         read = any_layout(rb" \. ".join(map(re.escape, kept.encode().split(b"."))) + rb" \[")
-        if kept.startswith("self.") and any(read.search(reader.text) for reader in readers):
+        if kept.startswith("self.") and not _is_packed(code, kept) and any(read.search(reader.text) for reader in readers):
             yield code.finding(place, f"each worker gets a copy of all objects in `{kept}`; keep their parts in arrays")
+
+
+def _is_packed(code: Code, kept: str) -> bool:
+    """Whether the constructor makes an array of a list that it has filled."""
+    return any(
+        d.name == kept and isinstance(d.value, ast.Call) and last_name(d.value.func) in ("array", "asarray", "tensor", "stack")
+        for d in code.flow.definitions
+    )
 
 
 def _lists(code: Code) -> Iterator[tuple[ast.expr, str]]:

@@ -20,9 +20,9 @@ mask = mask.to(device)
 ```
 
 ## When it stays silent
-For modules, and where it is not known that it is a tensor. Where it may be on the device already, or nobody uses
-it later (some copy to take memory, on purpose), and for what only looks at the same numbers in another way (`view`, `detach`),
-select it to see it.
+For modules, where it is not known that it is a tensor, and in functions that read a clock: they measure the copy, or wait by
+it. Where it may be on the device already, or nobody uses it later (some copy to take memory, on purpose), and for what only
+looks at the same numbers in another way (`view`, `detach`), select it to see it.
 
 ## Fix safety
 Unsafe: the program goes on with another tensor than before.
@@ -43,6 +43,7 @@ from perflint.api import (
     any_layout,
     replace_statement,
     rule,
+    untimed,
     words,
 )
 
@@ -83,6 +84,8 @@ def check(code: Code) -> Iterator[Finding]:
         if not isinstance(statement, ast.Expr) or not isinstance(call.func, ast.Attribute):
             continue
         tensor = call.func.value
+        if untimed(code.flow.calls) is not None:
+            continue  # the copy is what is measured, or waits for it
         if not isinstance(tensor, (ast.Name, ast.Attribute)) or not code.value(tensor).must_be(Tensor):
             continue
         name = ast.unparse(tensor)

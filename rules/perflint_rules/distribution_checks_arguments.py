@@ -30,9 +30,9 @@ class Policy(nn.Module):
 or `torch.distributions.Distribution.set_default_validate_args(False)` once.
 
 ## When it stays silent
-At the top of a file, where the argument is given, also through `**kwargs`, and where the program calls
-`set_default_validate_args`, or asks a distribution for `_validate_args`. Each step's waits are counted by the sync budget;
-select the rule to see them one by one.
+At the top of a file, for parameters that are Python numbers, where the argument is given, also through `**kwargs`, and where
+the program calls `set_default_validate_args`, or asks a distribution for `_validate_args`. Each step's waits are counted by
+the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 It rests on `errors-are-bugs`: what is invalid (a `nan`, a negative deviation) raises no error any more. All else is as it was.
@@ -49,6 +49,8 @@ from perflint.api import (
     Edit,
     Finding,
     Kind,
+    Literal,
+    Number,
     Obligation,
     Severity,
     add_keyword,
@@ -71,6 +73,8 @@ def check(code: Code) -> Iterator[Finding]:
     if code.scope.is_module:
         return
     for call in code.calls_to(*_DISTRIBUTIONS):
+        if all(code.value(given).must_be(Number, Literal) for given in (*call.args, *(k.value for k in call.keywords))):
+            continue  # on the host
         if any(k.arg in (None, "validate_args") for k in call.keywords):
             continue
         if code.facts.project.program_may_hold(code.source.path, CHECKS_SWITCHED):

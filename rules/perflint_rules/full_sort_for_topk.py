@@ -22,7 +22,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-When the rest of the order is used, too, for lists and arrays, and for `stable=True`.
+When the rest of the order is used, too, or a share of the whole (`n * ratio`), or one `k` of a series after the other, for
+lists and arrays, and for `stable=True`.
 
 ## Fix safety
 There is no fix: `topk` raises where fewer elements than that are there, and orders equal elements another way.
@@ -62,7 +63,7 @@ def _is_cut(code: Code, node: ast.expr) -> bool:
     parent = code.flow.parent.get(node)
     match parent:
         case ast.Subscript(value=value, slice=key) if value is node:
-            return _is_few(key) or (isinstance(key, ast.Constant) and _is_cut(code, parent))
+            return _is_few(code, key) or (isinstance(key, ast.Constant) and _is_cut(code, parent))
         case ast.Attribute(value=value, attr="values" | "indices") if value is node:
             return _is_cut(code, parent)
         case ast.Assign(targets=[_], value=value) if value is node:
@@ -71,13 +72,28 @@ def _is_cut(code: Code, node: ast.expr) -> bool:
     return False
 
 
-def _is_few(key: ast.expr) -> bool:
-    """`:3`, `-3:`, `..., :k`: the last part of an index is a slice with one end."""
+def _is_few(code: Code, key: ast.expr) -> bool:
+    """`:3`, `-3:`, `..., :k`: the last part of an index is a slice with one end, which is no share of the whole."""
     parts = key.elts if isinstance(key, ast.Tuple) else [key]
     last = parts[-1] if parts else key
     if not isinstance(last, ast.Slice) or last.step is not None:
         return False
-    return (last.lower is None) != (last.upper is None) and not isinstance(last.upper, ast.UnaryOp) and not _is_from_start(last)
+    if (last.lower is None) == (last.upper is None) or isinstance(last.upper, ast.UnaryOp) or _is_from_start(last):
+        return False
+    return not _is_share(code, last.lower or last.upper)
+
+
+def _is_share(code: Code, bound: ast.expr | None) -> bool:
+    """Whether a number goes through a series, or is a product or a quotient: `int(0.3 * n)`."""
+    if bound is None:
+        return False
+    computed = (d.value for d in code.flow.reaching.get(bound, frozenset()) if d.value is not None)
+    goes_on = any(d.kind == "for" for d in code.flow.reaching.get(bound, frozenset()))
+    return goes_on or any(
+        isinstance(part, ast.BinOp) and isinstance(part.op, (ast.Mult, ast.Div, ast.FloorDiv))
+        for value in (bound, *computed)
+        for part in ast.walk(value)
+    )
 
 
 def _is_from_start(part: ast.Slice) -> bool:

@@ -23,7 +23,7 @@ model = AutoModel.from_pretrained("some/model")
 ```
 
 ## When it stays silent
-When the value is no literal, under a condition, and in test suites.
+When the value is no literal, under a condition, in test suites, and where the file takes the `attentions` that it asks for.
 
 ## Fix safety
 There is no fix: somebody may look at the attentions.
@@ -32,8 +32,10 @@ There is no fix: somebody may look at the attentions.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, is_conditional, is_test, rule
+from perflint.api import Code, Cost, Finding, Severity, any_layout, is_conditional, is_test, rule
 
+_WEIGHTS = any_layout(rb"(?:\. |['\"])(?:\w+_)?attentions\b(?<!output_attentions)(?! =)")
+"""What takes the matrices that were asked for."""
 _SLOW: dict[str | None, object] = {"attn_implementation": "eager", "output_attentions": True}
 
 
@@ -48,8 +50,11 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each literal that switches fused attention off."""
     if is_test(code.scope):
         return
+    takes_weights = code.facts.project.holds(code.source.path, _WEIGHTS)
     for call in code.flow.calls:
         for given in call.keywords:
+            if takes_weights and given.arg == "output_attentions":
+                continue
             if given.arg in _SLOW and isinstance(given.value, ast.Constant) and given.value.value == _SLOW[given.arg]:
                 if not is_conditional(code.scope, call):
                     message = (

@@ -24,7 +24,7 @@ tokens = dataset.map(encode, batched=True)
 ```
 
 ## When it stays silent
-When `batched` is given, and when the function calls no tokenizer.
+When `batched` is given, for the `map` of a pool of processes, and when the function calls no tokenizer.
 
 ## Fix safety
 There is no fix: the function gets lists then.
@@ -50,6 +50,8 @@ def check(code: Code) -> Iterator[Finding]:
     for call in code.calls("map"):
         if not isinstance(call.func, ast.Attribute) or any(k.arg in (None, "batched") for k in call.keywords):
             continue
+        if len(call.args) > 1 and not isinstance(call.args[1], ast.Constant):
+            continue  # a pool of processes, that gets what to go over, too
         given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "function"), None)
         if isinstance(given, (ast.Name, ast.Attribute, ast.Lambda)) and _tokenises(code, given):
             yield code.finding(call, "each text is tokenised by a call of its own; pass `batched=True` and take lists")

@@ -22,7 +22,8 @@ arguments = TrainingArguments(output_dir="out", logging_nan_inf_filter=False)
 ```
 
 ## When it stays silent
-When the argument is given, also through `**kwargs`, and for classes that derive from these.
+When the argument is given, also through `**kwargs`, where nothing in the program makes a trainer, and for classes that derive
+from these.
 
 ## Fix safety
 Unsafe: a loss that is nan then shows in the log.
@@ -31,9 +32,10 @@ Unsafe: a loss that is nan then shows in the log.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, any_layout, rule
 
 _ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
+_TRAINER = any_layout(rb"\w*Trainer\w* \(")
 _SHOWS = Obligation(Kind.VALUE, "a loss that is nan shows in the log")
 
 
@@ -47,7 +49,10 @@ _SHOWS = Obligation(Kind.VALUE, "a loss that is nan shows in the log")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each set of arguments that leaves the filter on."""
-    for call in code.calls_to(*_ARGUMENTS):
+    calls = code.calls_to(*_ARGUMENTS)
+    if not calls or not code.facts.project.program_may_hold(code.source.path, _TRAINER):
+        return
+    for call in calls:
         if any(k.arg in (None, "logging_nan_inf_filter") for k in call.keywords):
             continue
         message = "the CPU waits twice per step to keep nan out of the log; pass `logging_nan_inf_filter=False`"

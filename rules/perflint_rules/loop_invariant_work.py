@@ -84,9 +84,9 @@ def _is_iterator(code: Code, node: ast.Name) -> bool:
 
 def _stays(code: Code, loop: Loop, name: str, call: ast.Call) -> bool:
     """Whether nothing in a loop may change what a name holds."""
-    flow, top = code.flow, name.partition(".")[0]
-    bound = [d.name for d in flow.definitions if any(block is loop.block for block in d.block.ancestry())]
-    if any(other.partition(".")[0].partition("[")[0] == top for other in bound):
+    flow = code.flow
+    bound = {_top(d.name) for d in flow.definitions if any(block is loop.block for block in d.block.ancestry())}
+    if _top(name) in bound:
         return False
     own = set(map(id, ast.walk(call)))
     for node in flow.order:
@@ -95,6 +95,11 @@ def _stays(code: Code, loop: Loop, name: str, call: ast.Call) -> bool:
         if flow.within(node, loop.block) and not _is_read(flow.parent.get(node), node):
             return False
     return True
+
+
+def _top(path: str) -> str:
+    """The variable of a path such as `batch['x'].y`."""
+    return path.partition(".")[0].partition("[")[0]
 
 
 def _is_read(parent: ast.AST | None, node: ast.expr) -> bool:

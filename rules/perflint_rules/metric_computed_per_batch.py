@@ -26,16 +26,17 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-When the value is used, and for what is no metric of torchmetrics.
+When the value is used, where a training step hands the metric to Lightning's `self.log`, which shows the batch's value, and for
+what is no metric of torchmetrics.
 
 ## Fix safety
-There is no fix: where Lightning's `self.log` is handed the metric, it shows the last batch's value on each step.
+There is no fix: what logs the metric elsewhere may show the last batch's value.
 """
 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Instance, Object, Severity, derives_from, rule
+from perflint.api import Code, Cost, Finding, Instance, Object, Severity, argument, derives_from, path_of, rule
 
 _BASES = frozenset(("torchmetrics.Metric", "torchmetrics.metric.Metric", "pytorch_lightning.metrics.Metric"))
 
@@ -55,8 +56,20 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not isinstance(call.func, (ast.Name, ast.Attribute)) or not _is_metric(code, call.func):
             continue
+        if _is_logged(code, call.func):
+            continue
         message = f"this computes the batch's value, too, and nobody uses it; call `{ast.unparse(call.func)}.update`"
         yield code.finding(call, message)
+
+
+def _is_logged(code: Code, metric: ast.expr) -> bool:
+    """Whether Lightning shows the batch's value, as it does in a training step unless it is told otherwise."""
+    name = path_of(metric)
+    for call in code.calls("log", "log_dict"):
+        in_training = code.scope.name == "training_step" and argument(call, None, "on_step") is None
+        if in_training and name in {path_of(given) for given in call.args}:
+            return True
+    return False
 
 
 def _is_metric(code: Code, node: ast.expr) -> bool:

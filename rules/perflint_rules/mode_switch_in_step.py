@@ -25,8 +25,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-When the loop or the step, or a function of the project that it calls, names `eval(` or `train(False)` (or `train(`, in an
-evaluation), and under a guard.
+When the loop or the step, or a function of the project that it calls, or that what calls the step calls, names `eval(` or
+`train(False)` (or `train(`, in an evaluation), and under a guard.
 
 ## Fix safety
 There is no fix: a `train` of one's own (which keeps some layers in evaluation mode) may do more, and code that cannot be seen
@@ -93,7 +93,14 @@ def _is_step(code: Code, call: ast.Call) -> bool:
 
 
 def _may_switch(code: Code, loop: Loop | None, here: re.Pattern[bytes], elsewhere: re.Pattern[bytes]) -> bool:
-    """Whether the loop or the step, or what it calls, may set a model back. here, elsewhere: what finds the calls that do."""
+    """Whether the loop or the step, or what it calls, may set a model back. here, elsewhere: what finds the calls that do.
+
+    Who calls the step may as well: an evaluation after each step of a meta-training, say.
+    """
+    sites = code.facts.inference.callers.sites(code.scope).sites if loop is None else ()
+    around = (scope for site in sites for scope in called_from(code.facts, site.scope, depth=2) if scope is not code.scope)
+    if any(_EVAL.search(scope.text) for scope in around):
+        return True
     for call in code.flow.calls:
         if loop is not None and not code.flow.within(call, loop.block):
             continue

@@ -25,7 +25,7 @@ class Scaled(nn.Module):
 ```
 
 ## When it stays silent
-On tensors of the host, under a guard, and outside of forward passes.
+On tensors of the host, under a guard, where no graph is recorded, and outside of forward passes.
 
 ## Fix safety
 There is no fix: numpy and torch differ in types and in the order of sums.
@@ -43,6 +43,7 @@ def check(code: Code) -> Iterator[Finding]:
     if code.heat is not Heat.FORWARD:
         return
     for read in code.reads(formatted=False):
-        if read.kind is ReadKind.COPY and code.is_hot(read.node) and ".numpy(" in ast.unparse(read.node):
+        ends_graph = read.kind is ReadKind.COPY and ".numpy(" in ast.unparse(read.node) and not code.grad_is_off(read.node)
+        if ends_graph and code.is_hot(read.node):
             message = f"the CPU waits for `{ast.unparse(read.tensor)}`, and its graph ends; stay in torch"
             yield code.finding(read.node, message, waits=[read.node])

@@ -23,8 +23,9 @@ for texts, y in loader:
 ```
 
 ## When it stays silent
-When the padding is no literal, for functions that are no tokenizer by their name, and by hand where the length is that of the
-longest text of a batch, or in functions that put a batch together.
+When the padding is no literal, for functions that are no tokenizer by their name, for the texts that guide a diffusion model
+or CLIP, which were trained on all positions, and by hand where the length is that of the longest text of a batch, in functions
+that put a batch together, and for what is no text.
 
 ## Fix safety
 There is no fix: programs for TPUs and compiled models need one length.
@@ -37,6 +38,9 @@ from collections.abc import Iterator
 from perflint.api import Code, Cost, Finding, Severity, any_layout, path_of, rule, words
 
 _BY_HAND = any_layout(rb"- len \(")
+_GUIDES = any_layout(rb"(?i:clip|diffus|unet\b|t5encoder)")
+"""Models that go by all positions of a text, padded ones too, and were trained so."""
+_TOKENS = re.compile(rb"token|vocab|(?:^|_|\b)ids\b|encod|mask|pad_?id", re.I | re.M)
 _LIMIT = re.compile(r"max|seq_?len|length|limit|size", re.I)
 _CALLED = words("tokenizer encode_plus batch_encode_plus encode tokenize processor")
 
@@ -50,7 +54,8 @@ _CALLED = words("tokenizer encode_plus batch_encode_plus encode tokenize process
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each tokenizer that pads to the maximum."""
-    for call in code.flow.calls:
+    guides = code.facts.project.holds(code.source.path, _GUIDES)
+    for call in code.flow.calls if not guides else ():
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if name not in _CALLED and not name.lower().endswith("tokenizer"):
             continue
@@ -61,7 +66,11 @@ def check(code: Code) -> Iterator[Finding]:
                     'the model computes all positions up to the maximum; pad to the longest of a batch (`"longest"`)',
                 )
     by_hand = next((node for node in code.flow.order if _fills_up(code, node)), None)
-    if by_hand is not None and not any(part in code.scope.name.lower() for part in ("collate", "batch")):
+    if (
+        by_hand is not None
+        and _TOKENS.search(code.scope.text)
+        and not any(part in code.scope.name.lower() for part in ("collate", "batch"))
+    ):
         yield code.finding(by_hand, "the model computes all positions up to a fixed length; pad when a batch is put together")
 
 

@@ -55,7 +55,8 @@ def is_pageable(code: Code, made: ast.expr | None, copied: ast.expr) -> bool:
 
 def _picks_rows(code: Code, made: ast.Subscript) -> bool:
     """`features[nodes]`: what a tensor picks is a copy."""
-    return code.value(made.slice).may_be(Tensor, Batch) and code.value(made.value).may_be(Tensor)
+    held = [a for a in code.value(made.value).alternatives if isinstance(a, Tensor)]
+    return bool(held) and not any(a.place.may_be_device for a in held) and code.value(made.slice).may_be(Tensor, Batch)
 
 
 def is_joined(code: Code, made: ast.expr | None) -> bool:

@@ -41,6 +41,7 @@ from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Road, Severity, relies_on_waits, rule, untimed
 
+_AWAITS_OTHERS = re.compile(r"barrier|wait_for_everyone")
 _MEASURES = re.compile(r"profil|benchmark|stopwatch|(?:^|[._])tim(?:er|ing)|[a-z]Timer", re.I)
 
 
@@ -66,7 +67,7 @@ def check(code: Code) -> Iterator[Finding]:
             message = (
                 f"`{text}` makes the CPU wait in every step for a clock's sake; measure every N steps, or with CUDA events"
             )
-        if "barrier" in text:
+        if _AWAITS_OTHERS.search(text):
             message = f"`{text}` makes each process wait for the slowest in every step; leave it out"
         yield code.finding(wait.node, message, waits=[wait.node])
 

@@ -41,8 +41,8 @@ from collections.abc import Iterator
 from perflint.api import Code, Cost, Finding, HostRead, ReadKind, Road, Severity, Tensor, brief, last_name, rule
 from perflint_rules.bounds import bounds_a_number
 
-_OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
-"""What size-not-given and legacy-type-to-host report."""
+_OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as", "backward"))
+"""What size-not-given, legacy-type-to-host and debug-switch-left-on report."""
 _CHECKED = frozenset(("eigh", "eigvalsh", "solve", "svd", "svdvals"))
 """Solvers that ask the device for their status."""
 _INVERSES = frozenset(("inv", "inverse"))
@@ -62,7 +62,7 @@ _CLIPS = frozenset(("clip_grad_norm_", "get_total_norm"))
 def check(code: Code) -> Iterator[Finding]:
     """Report each number that Python asks the device for without saying so."""
     waits = code.waits(
-        Road.NUMBER, Road.TRUTH, Road.COPY, at=lambda node: not (_gives_size(node) or bounds_a_number(node) or _asks_list(node))
+        Road.NUMBER, Road.TRUTH, Road.COPY, at=lambda node: not (_is_others(node) or bounds_a_number(node) or _asks_list(node))
     )
     known = {read.node for read in (*code.reads(), *code.truths())} if waits else set()
     for wait in waits:
@@ -105,5 +105,5 @@ def _asks_list(node: ast.expr) -> bool:
     return False
 
 
-def _gives_size(node: ast.expr) -> bool:
+def _is_others(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _OTHERS

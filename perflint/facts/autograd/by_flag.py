@@ -9,8 +9,9 @@ from perflint.facts.dataflow.definitions import Block
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.unused import is_unused
-from perflint.facts.values.bound_arguments import defaults_of, given
+from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.call_sites import CallSite
+from perflint.source.nodes import defaults_of
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout
 
@@ -85,5 +86,5 @@ def _constant(scope: Scope, site: CallSite, name: str) -> ast.Constant | None:
         return None
     if any(k.arg is None for k in site.node.keywords) or any(isinstance(a, ast.Starred) for a in site.node.args):
         return None
-    value = given(scope, site.node, name) or defaults_of(scope).get(name)
+    value = given(scope, site.node, name) or defaults_of(scope.node).get(name)
     return value if isinstance(value, ast.Constant) and name in {p.arg for p in scope.parameters} else None

@@ -9,8 +9,9 @@ from itertools import takewhile
 
 from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.dataflow.latches import keeps_for_later, puts_itself_off
 from perflint.facts.dataflow.messages import warns
-from perflint.source.nodes import walk
+from perflint.source.nodes import defaults_of, walk
 from perflint.source.syntax import SyntaxProblem
 from perflint.source.texts import last_name
 from perflint.source.words import any_layout, made
@@ -29,14 +30,11 @@ _EXITS = frozenset(("sys.exit", "exit", "quit", "os._exit"))
 _EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
 _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
 """Comparisons of a size that hold for nothing at all, and those that fail for it: a batch is seldom empty."""
-_ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 _TRAINING = frozenset(("training", "is_training", "is_train"))
 _BATCH_NUMBERS = frozenset(("batch_idx", "batch_index", "iteration", "global_step"))
 """What the hooks of a trainer are given, and functions that report."""
 _RARE_CALLS = frozenset(("isnan", "isinf", "is_nan"))
 _USUAL_CALLS = frozenset(("isfinite",))
-
-_GROWING = frozenset(("append", "extend", "update", "add"))
 
 
 def is_guard(flow: Flow, block: Block) -> bool:
@@ -75,74 +73,9 @@ def _is_guard(flow: Flow, block: Block) -> bool:
         body = block.node.body if block.kind == "then" else block.node.orelse
         if _gives_up(body) or (len(block.node.orelse) == 0 and warns(body)):
             return True
-    moves_on = block.kind == "then" and (_moves_on(block.node) or _turns_flag(flow, block.node))
-    if is_periodic(flow, block.node.test, negated=block.kind == "else") or moves_on:
+    if is_periodic(flow, block.node.test, negated=block.kind == "else") or puts_itself_off(flow, block):
         return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
-    if block.kind == "else":
-        return _makes_anew(block.node)
-    return block.kind == "then" and (
-        _lacks_attribute(block.node.test) or _fills_cache(flow, block) or _fills_up(block) or _follows_size(flow, block)
-    )
-
-
-def _lacks_attribute(test: ast.expr) -> bool:
-    """`if not hasattr(self, "mask"): self.mask = ...`: the first time only."""
-    match test:
-        case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=[ast.Name(id="self"), _])):
-            return True
-    return False
-
-
-def _makes_anew(guard: ast.If | ast.IfExp) -> bool:
-    """`if n == self.n: window = self.window`, else `self.window = ...`: what was made the last time mostly fits."""
-    if not isinstance(guard, ast.If):
-        return False
-    kept = {path_of(s.value) for s in guard.body if isinstance(s, ast.Assign)} - {None}
-    stored = {path_of(target) for s in guard.orelse if isinstance(s, ast.Assign) for target in s.targets}
-    return any(path is not None and path.startswith("self.") for path in kept & stored)
-
-
-def _fills_up(block: Block) -> bool:
-    """`if len(shown) < 16: shown.append(...)`: the first rounds only."""
-    match block.node:
-        case ast.If(
-            test=ast.Compare(
-                left=ast.Call(func=ast.Name(id="len"), args=[held]), ops=[ast.Lt() | ast.LtE()], comparators=[ast.Constant()]
-            ),
-            body=body,
-        ):
-            calls = (node.func for statement in body for node in walk(statement) if isinstance(node, ast.Call))
-            grown = {path_of(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr in ("append", "extend")}
-            return path_of(held) in grown - {None}
-    return False
-
-
-def _follows_size(flow: Flow, block: Block) -> bool:
-    """`if size != self.size: self.make_grid(size)`, which sets `self.size`: what runs here is kept while sizes stay."""
-    match block.node:
-        case ast.If(test=ast.Compare(left=left, ops=[ast.NotEq()], comparators=[right]), body=body):
-            kept = next((path for path in (path_of(left), path_of(right)) if path and path.startswith("self.")), None)
-            if kept is None or flow.scope.owner is None or not (_tells_size(flow, left) or _tells_size(flow, right)):
-                return False
-            nodes = (node for statement in body for node in walk(statement))
-            stored = any(isinstance(n, ast.Assign) and kept in map(path_of, n.targets) for n in nodes)
-            return stored or _calls_setter(flow, body, kept)
-    return False
-
-
-def _calls_setter(flow: Flow, body: list[ast.stmt], path: str) -> bool:
-    """Whether statements call a method that sets an attribute: `self.load()`, which assigns `self.rows`."""
-    if flow.scope.owner is None or not path.startswith("self."):
-        return False
-    setters = {f"self.{method.name}" for method in flow.scope.owner.methods_assigning(path.removeprefix("self."))}
-    called = (path_of(node.func) for statement in body for node in walk(statement) if isinstance(node, ast.Call))
-    return any(name in setters for name in called)
-
-
-def _tells_size(flow: Flow, node: ast.expr) -> bool:
-    """Whether a value is a size, or one of several that a tensor has."""
-    values = [d.value for d in flow.reaching.get(node, frozenset()) if d.value is not None] or [node]
-    return any(isinstance(n, ast.Attribute) and n.attr in ("size", "shape") for value in values for n in walk(value))
+    return keeps_for_later(flow, block)
 
 
 def _gives_up(body: list[ast.stmt]) -> bool:
@@ -193,106 +126,6 @@ def is_seldom(flow: Flow, node: ast.AST, loop: Loop | None = None) -> bool:
     )
 
 
-def _fills_cache(flow: Flow, block: Block) -> bool:
-    """`if self.mask is None or ...: self.mask = ...`, `if key not in TABLES: TABLES[key] = ...`: kept for the next time."""
-    assert isinstance(block.node, (ast.If, ast.IfExp))
-    if not isinstance(block.node, ast.If):
-        return False
-    tested = {
-        path_of(n.left)
-        for n in walk(block.node.test)
-        if isinstance(n, ast.Compare) and isinstance(n.comparators[0], ast.Constant)
-        if isinstance(n.ops[0], ast.Is) or (isinstance(n.ops[0], ast.Eq) and n.comparators[0].value is None)
-    }
-    looked_up = {
-        path_of(n.comparators[0])
-        for n in walk(block.node.test)
-        if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.NotIn)
-    }
-    if not tested and not looked_up:
-        return False
-    if block.loop is None and any(_grows_later(block.node, path) for path in tested):
-        return True
-    if any(path is not None and _calls_setter(flow, block.node.body, path) for path in tested):
-        return True
-    targets = [t for s in block.node.body for n in walk(s) if isinstance(n, ast.Assign) for t in n.targets]
-    assigned = {path_of(t) for t in targets} & tested
-    if block.loop is None:
-        assigned |= {path_of(t.value) for t in targets if isinstance(t, ast.Subscript)} & looked_up
-        # a local variable is kept for no other time
-        return any(path is not None and (not path.isidentifier() or _is_outer(flow, path)) for path in assigned)
-    return bool(assigned - {None})
-
-
-def _grows_later(guard: ast.If, path: str | None) -> bool:
-    """`if totals is None: totals = {...}`, else `totals[name].append(...)`: the first of many rounds begins it."""
-    grown = [
-        n.func.value
-        for s in guard.orelse
-        for n in walk(s)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in _GROWING
-    ]
-    grown += [n.target for s in guard.orelse for n in walk(s) if isinstance(n, ast.AugAssign)]
-    began = {path_of(t) for s in guard.body if isinstance(s, ast.Assign) for t in s.targets}
-    return path is not None and path in began and any(_root(node) == path for node in grown)
-
-
-def _root(node: ast.expr) -> str | None:
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return path_of(node)
-
-
-def _is_outer(flow: Flow, name: str) -> bool:
-    """Whether a name is none of the function's own variables."""
-    return name in flow.outer_names or not flow.definitions_of(name)
-
-
-def _moves_on(guard: ast.If | ast.IfExp) -> bool:
-    """`if now - self.last >= interval: self.last = now`, and `if now >= due: due += interval`: the next time is later.
-
-    A best value so far (`if loss < best: best = loss`) is no time: it is neither subtracted nor added to.
-    """
-    if not isinstance(guard, ast.If):
-        return False
-    ordered = [n for n in walk(guard.test) if isinstance(n, ast.Compare) and isinstance(n.ops[0], _ORDERS)]
-    taken_off = {path_of(n.right) for o in ordered for n in walk(o) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub)}
-    compared = {path_of(side) for o in ordered for side in (o.left, o.comparators[0])}
-    set_anew = {path_of(t) for s in guard.body if isinstance(s, ast.Assign) for t in s.targets}
-    put_off = {
-        path_of(s.target)
-        for s in guard.body
-        if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add) and not isinstance(s.value, ast.Constant)
-    }  # by a constant: a counter, of steps perhaps
-    return bool((taken_off & set_anew | compared & put_off) - {None})
-
-
-def _turns_flag(flow: Flow, guard: ast.If | ast.IfExp) -> bool:
-    """`if self.wants_statistics: self.wants_statistics = False`: once, until somebody else sets it again.
-
-    A flag that the same function sets by what it computes may be set again in each round, unless that is what the guard does:
-    `if not shown: shown = describe(model)`.
-    """
-    match guard:
-        case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Name() | ast.Attribute() as flag), body=body):
-            turned = True
-        case ast.If(test=ast.Name() | ast.Attribute() as flag, body=body):
-            turned = False
-        case _:
-            return False
-    path = path_of(flag)
-    if path is None:
-        return False
-    values = [s.value for s in body if isinstance(s, ast.Assign) and path in map(path_of, s.targets)]
-    made = [value for value in values if turned and isinstance(value, ast.Call)]
-    if not made and not any(isinstance(value, ast.Constant) and value.value is turned for value in values):
-        return False
-    around = flow.loop(guard)
-    again = (d for d in flow.definitions if d.name == path and (around is None or flow.within(d.node, around.block)))
-    others = (d for d in again if d.kind != "parameter" and d.value not in made)
-    return all(isinstance(d.value, ast.Constant) and d.value.value is turned for d in others)
-
-
 def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 3) -> bool:
     """Whether a condition holds only now and then (or, negated, fails only now and then)."""
     match test:
@@ -307,7 +140,9 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
         case ast.BoolOp(op=op, values=values):
             some = isinstance(op, ast.And) != negated
             periodic = [is_periodic(flow, v, negated, depth) for v in values]
-            return any(periodic) if some else all(periodic)
+            if some or not any(periodic):
+                return any(periodic)
+            return all(now or _is_off_by_default(flow, v, negated) for v, now in zip(values, periodic, strict=True))
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             equal = isinstance(op, (ast.Eq, ast.Is)) != negated
             if _has_modulo(left) or _has_modulo(right):
@@ -339,6 +174,17 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
             if not negated and (_is_rare(test) or _GUARD_NAMES.search(name) or _IS_TIME.match(name)):
                 return True
             return depth > 0 and _answers_now_and_then(flow, test, negated, depth - 1)
+    return False
+
+
+def _is_off_by_default(flow: Flow, test: ast.expr, negated: bool) -> bool:
+    """Whether a condition holds (or, negated, fails) only for callers that ask for it: `force`, a parameter that is False."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _is_off_by_default(flow, operand, not negated)
+        case ast.Name(id=name) if not negated:
+            default = defaults_of(flow.scope.node).get(name)
+            return isinstance(default, ast.Constant) and default.value is False
     return False
 
 

@@ -10,8 +10,9 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.device.uploads import comes_from_host, copied_source
 from perflint.facts.facts import Facts
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
-from perflint.facts.values.bound_arguments import defaults_of, given
+from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.values import Literal, Number
+from perflint.source.nodes import defaults_of
 from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
@@ -254,7 +255,7 @@ def _held(holder: ast.expr, key: int | str) -> ast.expr | None:
 
 
 def _given(scope: Scope, call: ast.Call, name: str) -> ast.expr | None:
-    return given(scope, call, name) or defaults_of(scope).get(name)
+    return given(scope, call, name) or defaults_of(scope.node).get(name)
 
 
 def _writes(parent: ast.AST | None, path: _Path) -> bool:

@@ -136,7 +136,7 @@ class _Finder:
                 if self._may_wait(node) and not self._is_read(node):
                     yield from self._call(node)
                 for factor in numbers_of(node):
-                    if self._may_be_number_on_device(factor):
+                    if self._may_be_number_on_device(factor) and not self._is_function_of(node, factor):
                         yield HostWait(factor, _road("alpha=t"))
                 if last_name(node.func) == "backward" and detects_anomalies(self._inference.project, self._scope):
                     yield HostWait(node, _road("backward in anomaly mode"), least=True)
@@ -146,6 +146,10 @@ class _Finder:
                 yield from self._stored(node)
             case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[held]) if self._is_number_on_device(left):
                 yield from self._searched(node, held)
+
+    def _is_function_of(self, call: ast.Call, factor: ast.expr) -> bool:
+        """Whether what would be a factor in front of a method's tensor is the first tensor of a function: `torch.add(x, y)`."""
+        return factor in call.args and isinstance(call.func, ast.Attribute) and self._value(call.func).must_be(External)
 
     def _may_wait(self, call: ast.Call) -> bool:
         """Whether a call may wait, by the last name of what is called, or by the module that it belongs to."""

@@ -10,10 +10,11 @@ import ast
 from perflint.facts.dataflow.definitions import Block
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.values.bound_arguments import defaults_of, given
+from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.decorators import caches
 from perflint.facts.values.values import is_none
+from perflint.source.nodes import defaults_of
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
 from perflint.source.words import words
@@ -95,7 +96,7 @@ def _decided(facts: Facts, scope: Scope, site: CallSite, name: str, against_none
         return None
     written = given(scope, call, name)
     if written is None:
-        default = defaults_of(scope).get(name)
+        default = defaults_of(scope.node).get(name)
         if not isinstance(default, ast.Constant):
             return None
         return default.value is None if against_none else bool(default.value)
@@ -105,5 +106,5 @@ def _decided(facts: Facts, scope: Scope, site: CallSite, name: str, against_none
         return literal if isinstance(literal, bool) else None
     if value.must(is_none):
         return True
-    is_known = bool(value.alternatives) or not (isinstance(written, ast.Name) and written.id in defaults_of(site.scope))
+    is_known = bool(value.alternatives) or not (isinstance(written, ast.Name) and written.id in defaults_of(site.scope.node))
     return None if value.may(is_none) or not is_known else False

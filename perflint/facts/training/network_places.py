@@ -16,7 +16,7 @@ from perflint.facts.proofs.reach import called_from
 from perflint.facts.training.configured_device import KEEPS_SETTINGS, is_configured_cpu
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import argument, transfer_target
-from perflint.facts.values.bound_arguments import defaults_of, given, parameter_of
+from perflint.facts.values.bound_arguments import given, parameter_of
 from perflint.facts.values.classes import ancestors, is_module
 from perflint.facts.values.frames import MAX_DEPTH
 from perflint.facts.values.values import (
@@ -35,6 +35,7 @@ from perflint.facts.values.values import (
 )
 from perflint.source.cells import SUFFIX
 from perflint.source.chunks import STRING_OR_COMMENT
+from perflint.source.nodes import defaults_of
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.texts import last_name
 from perflint.source.words import any_layout, made, words
@@ -223,7 +224,7 @@ class _Devices:
         if depth <= 0:
             yield Hint.HIDDEN
             return
-        default = defaults_of(scope).get(name)
+        default = defaults_of(scope.node).get(name)
         sites = self._facts.inference.callers.sites(scope).sites
         if not sites and default is None:
             yield Hint.HIDDEN

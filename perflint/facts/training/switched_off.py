@@ -18,9 +18,10 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.left_out import branch_test
 from perflint.facts.values.arguments import argument
-from perflint.facts.values.bound_arguments import defaults_of, given
+from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.object_methods import declared_options
 from perflint.facts.values.values import Object
+from perflint.source.nodes import defaults_of
 from perflint.source.syntax import Scope
 from perflint.source.words import made
 
@@ -133,7 +134,7 @@ class _Defaults:
 
     def _of_parameter(self, scope: Scope, name: str, depth: int) -> object:
         found, sites = [], self._facts.inference.callers.sites(scope).sites
-        default = defaults_of(scope).get(name)
+        default = defaults_of(scope.node).get(name)
         if not sites and scope.name == "__init__":  # what a configuration makes
             try:
                 return self._configured(scope, name)

@@ -10,7 +10,7 @@ from perflint.facts.dataflow.flow import Flow
 from perflint.facts.values.classes import is_super_call
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import NOTHING, UNKNOWN, FunctionRef, Mapping, Sequence, Value, join, one
-from perflint.source.nodes import walk
+from perflint.source.nodes import defaults_of, walk
 from perflint.source.syntax import Scope
 
 
@@ -49,7 +49,7 @@ def bound_arguments(
                     spread.update(mapping.items)
                 else:
                     uncertain = True
-    defaults = _defaults(args)
+    defaults = defaults_of(definition)
     outer = inference.frame(scope.parent or scope.module.top, (), frame.depth)
     for name in names:
         if name not in wanted:
@@ -85,7 +85,7 @@ def may_bind(scope: Scope, call: ast.Call, by_object: bool = False) -> bool:
     if any(isinstance(given, ast.Starred) for given in call.args) or any(k.arg is None for k in call.keywords):
         return True
     args = definition.args
-    defaults = _defaults(args)
+    defaults = defaults_of(definition)
     positional = [a.arg for a in (*args.posonlyargs, *args.args)]
     required = {name for name in (*positional, *(a.arg for a in args.kwonlyargs)) if name not in defaults}
     named = {k.arg for k in call.keywords}
@@ -146,17 +146,3 @@ def parameter_of(scope: Scope, call: ast.Call, value: ast.AST) -> str | None:
     """The parameter of a function that gets an argument of a call, as far as it is written out."""
     names = [parameter.arg for parameter in scope.parameters]
     return next((name for name in names if given(scope, call, name) is value), None)
-
-
-def defaults_of(scope: Scope) -> dict[str, ast.expr]:
-    """The defaults of a function's parameters, by their names."""
-    return _defaults(scope.node.args) if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else {}
-
-
-def _defaults(args: ast.arguments) -> dict[str, ast.expr]:
-    positional = [*args.posonlyargs, *args.args]
-    pairs: dict[str, ast.expr] = {}
-    if args.defaults:
-        pairs.update({a.arg: d for a, d in zip(positional[-len(args.defaults) :], args.defaults, strict=True)})
-    pairs.update({a.arg: d for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is not None})
-    return pairs

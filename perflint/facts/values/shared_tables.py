@@ -27,6 +27,7 @@ from perflint.facts.values.values import (
 )
 from perflint.project.project import MAX_IMPORTERS
 from perflint.project.trace import LastingMemo
+from perflint.source.nodes import defaults_of
 from perflint.source.scopes import defining, scopes_with
 from perflint.source.syntax import Module, Scope, SyntaxProblem
 
@@ -98,10 +99,7 @@ def _by_default(inference: Inferring, function: Scope, names: list[str], deep: b
     node = function.function
     if node is None:
         return False
-    positional = [*node.args.posonlyargs, *node.args.args]
-    pairs = [*zip(reversed(positional), reversed(node.args.defaults), strict=False)]
-    pairs += [(p, d) for p, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is not None]
-    taken = {p.arg for p, default in pairs if (path_of(default) or "").rpartition(".")[2] in names}
+    taken = {name for name, default in defaults_of(node).items() if (path_of(default) or "").rpartition(".")[2] in names}
     given = [d for d in flow_of(function).definitions if d.kind == "parameter" and d.name in taken]
     return next(_ChangingTable(inference, function, deep).ends(*given), None) is not None
 
