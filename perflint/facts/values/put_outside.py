@@ -13,14 +13,12 @@ from perflint.facts.values.frames import Inferring
 from perflint.facts.values.values import UNKNOWN, ModuleRef, Value
 from perflint.project.trace import LastingMemo
 from perflint.source.syntax import Module
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, made
 
 _Setters = Mapping[str, tuple[str, ...]]
 """The files that may set a module's variable, by its name. Of what is set by a name that is not known, `_ANY`."""
 
 _ANY: Final = "*"
-_BY_NAME: Final = (b"setattr", b"delattr", b"object", b"vars", b"__dict__", b"__setattr__", b"__delattr__")
-"""One of these stands where `_by_name` finds something; `object` is that of `mock.patch`."""
 _SETS_ANY: Final = any_layout(
     rb"\b(?:setattr|delattr)\b(?! \( (?:self|cls)\b)"
     rb"|__(?:set|del)attr__(?<!\bdef\x20__(?:set|del)attr__)(?<!super\(\)\.__(?:set|del)attr__)(?! (?:=(?!=)|\( self\b))"
@@ -58,13 +56,11 @@ def _setters(inference: Inferring, path: str) -> _Setters:
     handed = False
     for file in holders:
         text = project.read(file) or b""
-        aliases = (stem, *re.findall(rb"\b%b[\s\\]+as[\s\\]+(\w+)" % re.escape(stem), text))
-        handed = handed or any(_handed_on(alias).search(text) for alias in aliases)
-        if not any(word in text for word in _BY_NAME):
+        if stem not in text:
             continue
-        for match in _by_name(aliases).finditer(text):
-            if not match["read"]:  # else `name in vars(lib)`
-                found[match["name"].decode() if match["name"] else _ANY] = (_ANY,)
+        aliases = (stem, *_alias_of(stem).findall(text))
+        handed = handed or any(_is_handed_on(text, alias) for alias in aliases)
+        found.update((name, (_ANY,)) for name in _named(text, aliases))
     if handed and project.program_may_hold(path, _SETS_ANY):
         found[_ANY] = (_ANY,)
     for file in (project.members(path) or holders) if handed else holders:
@@ -74,23 +70,69 @@ def _setters(inference: Inferring, path: str) -> _Setters:
     return found
 
 
-@cache
-def _by_name(aliases: tuple[bytes, ...]) -> re.Pattern[bytes]:
-    """Where a variable of a module is set by its name, or somebody gets all of them who may set some."""
-    one_of = b"|".join(map(re.escape, aliases))
-    reads = rb"\[[^\]]*\](?! =(?!=))|\. (?:get|items|keys|values|copy)\b"
-    return any_layout(
-        rb"\b(?:setattr|delattr|object) \( (?:\w+ \. )*(?:%b) ,(?: ['\"](?P<name>\w+)['\"] [,)])?"
-        rb"|\b(?:%b) \. __(?:set|del)attr__\b"
-        rb"|(?P<read>\bin\b)? \b(?:vars \( (?:\w+ \. )*(?:%b) \)|(?:%b) \. __dict__\b)(?! (?:%b))"
-        % (one_of, one_of, one_of, one_of, reads)
-    )
+def _named(text: bytes, aliases: tuple[bytes, ...]) -> Iterator[str]:
+    """The variables of a module that are set by their names; `_ANY` where somebody gets all of them who may set some."""
+    for words, form in _FORMS:
+        if any(word in text for word in words):
+            for match in _with(form, aliases).finditer(text):
+                name = match.groupdict().get("name")
+                if name:
+                    yield name.decode()
+                elif not _IN.search(text[_begin(text, match.start()) : match.start()]):  # `name in vars(lib)`
+                    yield _ANY
+
+
+_READS: Final = rb"(?! (?:\[[^\]]*\](?! =(?!=))|\. (?:get|items|keys|values|copy)\b))"
+_FORMS: Final = (
+    ((b"setattr",), rb"\bsetattr \( (?:\w+ \. )*(?:%b) ,(?: ['\"](?P<name>\w+)['\"] [,)])?"),
+    ((b"delattr",), rb"\bdelattr \( (?:\w+ \. )*(?:%b) ,(?: ['\"](?P<name>\w+)['\"] [,)])?"),
+    ((b"object",), rb"\bobject \( (?:\w+ \. )*(?:%b) ,(?: ['\"](?P<name>\w+)['\"] [,)])?"),  # of `mock.patch`
+    ((b"__setattr__", b"__delattr__"), rb"\b(?:%b) \. __(?:set|del)attr__\b"),
+    ((b"vars",), rb"\bvars \( (?:\w+ \. )*(?:%b) \)" + _READS),
+    ((b"__dict__",), rb"\b(?:%b) \. __dict__\b" + _READS),
+)
+"""Ways to set a module's variables by name, or to get all of them, and words of which one stands in each."""
+_IN: Final = any_layout(rb"\bin \Z")
 
 
 @cache
-def _handed_on(stem: bytes) -> re.Pattern[bytes]:
-    """Where a module is what a call or a container is given, or gets another name, and not only asked for what is in it."""
-    return any_layout(
-        rb"(?<!getattr)(?<!hasattr)(?<!reload)[(,[{:=] %b [],)}:;#\r\n]|\b(?:return|yield|else|or) %b\b(?! [.(])"
-        % ((re.escape(stem),) * 2)
-    )
+def _with(form: bytes, aliases: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    return any_layout(form % b"|".join(map(re.escape, aliases)))
+
+
+_ARGUMENT: Final = any_layout(rb"(?<!getattr)(?<!hasattr)(?<!reload)[(,[{:=] \Z"), any_layout(rb" [],)}:;#\r\n]")
+_RESULT: Final = any_layout(rb"\b(?:return|yield|else|or) \Z"), any_layout(rb"(?! [.(])")
+"""What stands before and behind a name that a call or a container is given, or that gets another name."""
+
+
+def _is_handed_on(text: bytes, name: bytes) -> bool:
+    """Whether a module is what a call or a container is given, or gets another name, and not only asked for what is in it."""
+    if name not in text:
+        return False
+    for found in _alone(name).finditer(text):
+        for before, behind in (_ARGUMENT, _RESULT):
+            if behind.match(text, found.end()) and before.search(text[_begin(text, found.start()) : found.start()]):
+                return True
+    return False
+
+
+@cache
+def _alias_of(name: bytes) -> re.Pattern[bytes]:
+    return made(rb"\b%b[\s\\]+as[\s\\]+(\w+)" % re.escape(name))
+
+
+@cache
+def _alone(name: bytes) -> re.Pattern[bytes]:
+    return made(rb"\b%b\b" % re.escape(name))
+
+
+def _begin(text: bytes, at: int) -> int:
+    """Where the last line begins before a place that has more than blanks and comments."""
+    end = at
+    while end > 0:
+        begin = text.rfind(b"\n", 0, end) + 1
+        line = text[begin:end].strip()
+        if line and not line.startswith((b"#", b"\\")):
+            return begin
+        end = begin - 1
+    return 0
