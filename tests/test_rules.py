@@ -53,7 +53,7 @@ def reported(rule: str, paths: list[Path]) -> dict[Path, dict[int, str]]:
 
 def copied(rule: str, tmp_path: Path) -> Path:
     """A copy of a rule's folder that may be rewritten, in a project of its own: no other files are read for their imports."""
-    target = tmp_path / rule
+    target = tmp_path / rule.replace("unused", "taken")  # a folder's name may say that nobody runs what is in it
     shutil.copytree(FIXTURES / rule, target, ignore=shutil.ignore_patterns("*.fixed.py", "__pycache__"))
     return target
 

@@ -123,7 +123,7 @@ from torch.utils.data import DataLoader
 
 
 def task(data):
-    return DataLoader(data, batch_size=20, shuffle=True), 5
+    return DataLoader(data, batch_size=20, shuffle=True, num_workers=2), 5
 
 
 def main(network, optimizer, data):
@@ -181,8 +181,8 @@ ANEW = "for step in range(1000):\n        x = {}"
     [
         ("self.paths[index]", EACH, "dataloader-no-workers"),
         ("next(self.names)", EACH, None),
-        ("self.paths[index]", ANEW.format("next(iter(loader))"), "loader-iterator-per-step"),
-        ("self.paths[index]", ANEW.format("loader.__iter__().next()"), "loader-iterator-per-step"),
+        ("self.paths[index]", ANEW.format("next(iter(loader))"), None),
+        ("self.paths[index]", ANEW.format("loader.__iter__().next()"), None),
     ],
     ids=["by number", "one after the other", "anew", "anew by hand"],
 )
@@ -516,3 +516,103 @@ def test_a_device_that_is_configured(project: Project, device: str, configured: 
     readme = f"# Toy\n\n    python train.py {command}\n"
     project.write({"train.py": CONFIGURED.format(device=device), "README.md": readme, **configs})
     assert ("per-parameter-read" in {rule for rule, _ in project.rules()}) is told
+
+
+CLIPPED = """\
+import torch
+
+model = torch.nn.Linear(2, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    with torch.autocast("cuda"):
+        loss = model(x.cuda()).sum()
+    scaler.scale(loss).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+"""
+NORMS_ON_CUDA = CONFIGURED.format(device="torch.device('cuda')")
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "rule", "told"),
+    [
+        ("train.py", CLIPPED, "clip-before-unscale", True),
+        ("legacy/train.py", CLIPPED, "clip-before-unscale", False),
+        ("runs_archive/train.py", CLIPPED, "clip-before-unscale", False),
+        ("train.py", NORMS_ON_CUDA, "per-parameter-read", True),
+        ("mqar_benchmark.py", NORMS_ON_CUDA, "per-parameter-read", False),
+        ("scaling_benchmarks/train.py", NORMS_ON_CUDA, "per-parameter-read", False),
+        ("real_dry_run.py", NORMS_ON_CUDA, "per-parameter-read", False),
+        ("workbench/train.py", NORMS_ON_CUDA, "per-parameter-read", True),
+        ("epoch.py", NORMS_ON_CUDA, "per-parameter-read", True),
+    ],
+)
+def test_what_is_set_aside_or_a_benchmark_trains_nothing(project: Project, path: str, code: str, rule: str, told: bool) -> None:
+    project.write({"pyproject.toml": "", path: code})
+    assert (rule in {name for name, _ in project.rules()}) is told
+
+
+ANOMALIES = """\
+import torch
+
+
+@torch.no_grad()
+def validate(model, loader):
+    return sum(model(x.cuda()).sum() for x in loader)
+
+
+def learn(model, loader, optimizer):
+    for x in loader:
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    torch.autograd.set_detect_anomaly(True)
+    {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "call", "told"),
+    [
+        ("test_run.py", "validate(model, loader)", False),
+        ("test_run.py", "learn(model, loader, optimizer)", True),
+        ("run.py", "validate(model, loader)", True),
+    ],
+)
+def test_anomaly_mode_of_an_evaluation_records_nothing(project: Project, path: str, call: str, told: bool) -> None:
+    project.write({path: ANOMALIES.format(call=call)})
+    assert ("debug-switch-left-on" in {rule for rule, _ in project.rules()}) is told
+
+
+ON_CPU = """\
+import torch
+from parts import Coach
+
+device = "cpu"
+net, coach = torch.nn.Linear(2, 2).to(device), Coach().to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in loader:
+    net(coach(x.to(device))).sum().backward()
+    print([p.grad.norm().item() for p in net.parameters()])
+    optimizer.step()
+"""
+COACH = """\
+import torch
+
+
+class Coach(torch.nn.Module):
+    def forward(self, x):
+        return x.to({device})
+"""
+
+
+@pytest.mark.parametrize("device", ["x.device", "torch.device('cuda' if self.fast else 'cpu')"])
+def test_what_a_script_moves_to_the_cpu_by_name_is_there(project: Project, device: str) -> None:
+    project.write({"train.py": ON_CPU, "parts.py": COACH.format(device=device)})
+    assert "per-parameter-read" not in {rule for rule, _ in project.rules()}
+    project.write({"train.py": ON_CPU.replace('"cpu"', '"cuda"')})
+    assert "per-parameter-read" in {rule for rule, _ in project.rules()}

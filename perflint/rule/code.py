@@ -332,7 +332,7 @@ class Code:
             unsafe = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # the source says otherwise
             fix = None if needs_leave else unsafe
             obligations = (refuted, *obligations)
-        if severity is None and self.rule.severity is Severity.WARNING and self._is_worth_little(node, rate, fix):
+        if severity is None and self._is_worth_little(node, rate, fix):
             severity = Severity.INFO
         offsets = tuple(self.span(wait)[0] for wait in waits)
         rule = self.rule
@@ -348,9 +348,11 @@ class Code:
         So are those of evaluations alone, which are a small part of most runs, unless the program only evaluates.
         """
         needs_look = not self.may_take(fix)
-        if self.is_of_budget or (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
+        if self.rule.severity is Severity.INFO or is_unused(self.facts, self.scope):
             return True
-        if self.rule.costs is None:
+        if self.is_of_budget or (self.rule.by_fix and needs_look):
+            return True
+        if self.rule.severity is Severity.ERROR or self.rule.costs is None:
             return False
         if is_switched_off(self.facts, self.scope, node) or is_of_tests(self.facts, self.source.path):
             return True

@@ -39,8 +39,8 @@ like, select it to see it.
 
 ## Fix safety
 Unsafe: random numbers that samples draw come from other generators in workers, which see no later change of the dataset, and
-how many workers pay depends on the machine. Where the file's top makes the loader without `if __name__ == "__main__":`, there is
-no fix: workers that are spawned (Windows, macOS) would run the program anew.
+how many workers pay depends on the machine. Where the file's top makes the loader without `if __name__ == "__main__":`, there
+is no fix: workers that are spawned (Windows, macOS) would run the program anew.
 """
 
 import ast

@@ -25,8 +25,9 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 ## When it stays silent
 Under a condition, in functions whose name says what they are for (`enable_debug_mode`), where the value is no literal, with
 `fast_dev_run`, in test suites, and where the same function sets cuDNN's switch again: that leaves out cuDNN for a few lines,
-as a rule for a layer that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), and
-where the same code has started CUDA before it sets the variable, which is too late, select it to see it.
+as a rule for a layer that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), where
+the same code has started CUDA before it sets the variable, which is too late, and for anomaly mode in a script that is called
+after an evaluation and never goes backward, select it to see it.
 
 And where Lightning's trainer undoes it: from version 1.5 on it fits within `torch.autograd.set_detect_anomaly(...)` of its own
 argument `detect_anomaly`, which is False by default, whatever the program has set before (as the sources of 1.5.0, 1.6.0,
@@ -38,11 +39,23 @@ There is no fix: somebody may be looking for a bug just now.
 """
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from itertools import takewhile
 
-from perflint.api import Block, Code, Cost, Finding, Severity, is_test, rule, trainer_sets_anomaly_mode
+from perflint.api import (
+    Block,
+    Code,
+    Cost,
+    Finding,
+    Severity,
+    backward_below,
+    backward_in,
+    is_test,
+    rule,
+    trainer_sets_anomaly_mode,
+)
 
 _SWITCHES = ("torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly")
 _TRAINER = "lightning.Trainer"
@@ -54,6 +67,7 @@ _STARTS_CUDA = tuple(
 )
 """What initializes CUDA, which reads the variables then."""
 _REASONS = re.compile(r"crash|safe|prevent|avoid|fix|work.?around|\bbug|error|fail|hang|segfault|unstable|memory", re.I)
+_EVALUATES = re.compile(r"(?:^|_)(?:test|eval|infer|predict|sampl|generat|demo|visual)", re.I)
 _FOR_DEBUGGING = re.compile(r"debug|anomal|detect_nan", re.I)
 
 
@@ -70,7 +84,7 @@ def check(code: Code) -> Iterator[Finding]:
         return
     for call in code.calls_to(*_SWITCHES):
         if _switches_on(code, call) and not _is_decided(code, call) and not _is_undone(code, call):
-            yield code.finding(call, _RECORDS, severity=_worth(code, call))
+            yield code.finding(call, _RECORDS, severity=_worth(code, call, _records_nothing(code)))
     for call in code.calls_to(_TRAINER):
         given = {keyword.arg: keyword.value for keyword in call.keywords}
         detects = "detect_anomaly" in given and code.value(given["detect_anomaly"]).literal is True
@@ -93,6 +107,13 @@ def _worth(code: Code, node: ast.AST, is_little: bool = False) -> Severity | Non
     )
     tries = is_run and "backward" in code.flow.calls_named and not code.flow.loops
     return Severity.INFO if is_little or tries else None
+
+
+def _records_nothing(code: Code) -> bool:
+    """Whether a script is for evaluation by its name, and nothing that it calls goes backward."""
+    name = os.path.basename(code.source.path)
+    trains = backward_in(code.facts, code.scope) or backward_below(code.facts, code.scope)
+    return _EVALUATES.search(name) is not None and not trains
 
 
 def _has_reason(code: Code, node: ast.expr) -> bool:

@@ -33,7 +33,8 @@ def work():
 ## When it stays silent
 Above the import, under a condition, for numbers of threads beside a call of `torch.set_num_threads`, in files that start
 other processes (which do see the variable), and for variables that are read later (`CUDA_VISIBLE_DEVICES`, `NCCL_*`).
-Where it is set to the number of processors, which is what the libraries take anyhow, select it to see it.
+Where it is set to the number of processors, which is what the libraries take anyhow, and where numpy alone was imported above,
+not torch, select it to see it.
 
 ## Fix safety
 There is no fix: worker processes that are spawned do see the variable.
@@ -59,6 +60,7 @@ def check(code: Code) -> Iterator[Finding]:
     flow, imported = code.flow, flow_of(code.scope.module.top)
     loaded = [d for d in imported.definitions if d.kind == "import" and _loads(imported.parent[d.node], d.node)]
     first = min((d.order for d in loaded), default=None)
+    loads_torch = any(_loads(imported.parent[d.node], d.node, words("torch")) for d in loaded)
     sets_threads = any(code.calls("set_num_threads"))
     for store in flow.stores:
         match store:
@@ -68,7 +70,8 @@ def check(code: Code) -> Iterator[Finding]:
                 later = not code.scope.is_module or (first is not None and flow.order[store] > first)
                 if first is not None and later and not is_conditional(code.scope, store):
                     message = f"`{name}` was read when torch or numpy was imported, above; set it before"
-                    yield code.finding(store, message, severity=Severity.INFO if _is_default(code, store) else None)
+                    little = not loads_torch or _is_default(code, store)
+                    yield code.finding(store, message, severity=Severity.INFO if little else None)
 
 
 def _is_default(code: Code, store: ast.expr) -> bool:
@@ -77,8 +80,8 @@ def _is_default(code: Code, store: ast.expr) -> bool:
     return isinstance(statement, ast.Assign) and "cpu_count" in ast.unparse(statement.value)
 
 
-def _loads(statement: ast.AST, alias: ast.AST) -> bool:
+def _loads(statement: ast.AST, alias: ast.AST, packages: frozenset[str] = _LOADS) -> bool:
     """Whether an import loads one of the libraries."""
     assert isinstance(alias, ast.alias)
     name = (statement.module or "") if isinstance(statement, ast.ImportFrom) else alias.name
-    return name.partition(".")[0] in _LOADS and not (isinstance(statement, ast.ImportFrom) and statement.level)
+    return name.partition(".")[0] in packages and not (isinstance(statement, ast.ImportFrom) and statement.level)

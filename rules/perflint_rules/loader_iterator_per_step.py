@@ -32,7 +32,7 @@ for step in range(1000):
 
 ## When it stays silent
 Outside of step loops (a first batch to look at), under a guard such as `step % 100 == 0`, and when the loader itself is made
-in the loop, or by a function that a loop calls.
+in the loop, or by a function that a loop calls. Without workers, where a new order is all that is made, select it to see it.
 
 ## Fix safety
 There is no fix: a new iterator each time draws with replacement, one that goes on does not.
@@ -41,7 +41,7 @@ There is no fix: a new iterator each time draws with replacement, one that goes 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Loader, Scope, Severity, any_layout, rule
+from perflint.api import Code, Cost, Finding, Loader, LoaderCall, Scope, Severity, any_layout, rule
 from perflint_rules.repeated_calls import is_called_again
 
 _DEPTH = 2
@@ -64,10 +64,17 @@ def check(code: Code) -> Iterator[Finding]:
                 ast.Call(args=[ast.Call(func=ast.Name(id="iter"), args=[loader])])
                 | ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Attribute(attr="__iter__", value=loader))))
             ) if code.is_hot(call) and _is_loader(code, loader):
-                name = ast.unparse(loader)
-                yield code.finding(
-                    call, f"`{name}` is shuffled and read ahead anew for one batch in every step; keep its iterator"
-                )
+                name, has_workers = ast.unparse(loader), not _has_no_workers(code, loader)
+                done = "shuffled and read ahead anew" if has_workers else "shuffled anew"
+                message = f"`{name}` is {done} for one batch in every step; keep its iterator"
+                yield code.finding(call, message, severity=None if has_workers else Severity.INFO)
+
+
+def _has_no_workers(code: Code, node: ast.expr) -> bool:
+    """Whether all that is made is a new order of the samples."""
+    made = [a.site for a in code.value(node).alternatives if isinstance(a, Loader)]
+    calls = [LoaderCall(code.facts, *site) for site in made if isinstance(site, tuple)]
+    return len(calls) == len(made) and all(loader.workers == 0 for loader in calls)
 
 
 def _is_loader(code: Code, node: ast.expr) -> bool:

@@ -99,9 +99,9 @@ def check(code: Code) -> Iterator[Finding]:
             continue  # a file, a snapshot or a network on the host gets each of them
         if rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
             seen.add(loop.node)
-            message = (
-                f"the CPU waits for `{ast.unparse(read.tensor)}` of each parameter in every step; compute one number for all"
-            )
+            is_kept = read.kind is not ReadKind.TRUTH and not code.sinks(read.node).isdisjoint((Sink.STORE, Sink.COLLECT))
+            cure = "stack them, and read them with one wait" if is_kept else "compute one number for all"
+            message = f"the CPU waits for `{ast.unparse(read.tensor)}` of each parameter in every step; {cure}"
             yield code.finding(read.node, message, waits=[read.node])
 
 

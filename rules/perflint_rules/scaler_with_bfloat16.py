@@ -32,7 +32,8 @@ for x, y in loader:
 or no scaler at all.
 
 ## When it stays silent
-When an `autocast` of the file may compute in another type, and when `enabled` is given.
+When an `autocast` of the file may compute in another type, and when `enabled` is given. Each step's waits are counted by the
+sync budget; select the rule to see them one by one.
 
 ## Fix safety
 Unsafe: steps whose gradients are infinite are no longer skipped, and scaling rounds what is close to zero.
@@ -55,6 +56,7 @@ _SKIPS = Obligation(Kind.NUMBERS, "steps whose gradients are infinite are no lon
     calls=[_SCALER],
     in_file=[("bfloat16",), ("autocast",)],
     fixes=True,
+    one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each scaler that is on beside bfloat16 alone."""

@@ -83,12 +83,14 @@ def _by_what_is_near(facts: Facts, scope: Scope) -> Whereabouts | None:
     own: set[Hint] = set()
     if not is_notebook:  # whose cells are programs of their own
         own = {*hints_in(facts, scope), *(hints_in_class(facts, scope.owner) if scope.owner is not None else ())}
-    if Hint.DEVICE in own or (not is_notebook and _holds(facts, called_from(facts, scope, depth=2), Hint.DEVICE)):
+    if Hint.DEVICE in own:
         return Whereabouts.ACCELERATOR
     networks = Networks(facts)
     roots = _networks_of(facts, scope)
     hints = {hint for root in roots for hint in networks.of(scope, root)}
-    if Hint.DEVICE in hints:
+    if own == hints == {Hint.HOST}:
+        return Whereabouts.HOST
+    if Hint.DEVICE in hints or (not is_notebook and _holds(facts, called_from(facts, scope, depth=2), Hint.DEVICE)):
         return Whereabouts.ACCELERATOR
     if Hint.HOST in own | hints:
         return Whereabouts.HOST

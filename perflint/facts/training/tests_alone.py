@@ -1,23 +1,26 @@
-"""What runs in tests alone, which take a few steps."""
+"""What runs in tests and benchmarks alone, which take a few steps."""
 
 from __future__ import annotations
 
 import os
+import re
 
 from perflint.facts.facts import Facts
 from perflint.source.syntax import Scope
 from perflint.source.words import made
 
-_FOLDER = made(r"(?:^|[/\\])tests?[/\\]")
+_FOLDER = made(r"(?:^|[/\\])(?:tests?|(?:\w+[_-])?benchmarks?)[/\\]")
+_FILE = made(r"(?:^|[/\\_-])(?:bench(?:mark(?:s|ing)?)?|dry_?run|smoke(?:_test)?|poc)(?=$|[_.-])[^/\\]*\.(?:py|ipynb)\b", re.I)
 
 
 def is_of_tests(facts: Facts, path: str) -> bool:
-    """Whether a file lies in a folder of tests, and no file outside of such a folder imports it."""
+    """Whether a file is a benchmark or lies in a folder of tests, and no other file imports it."""
     return _is_inside(facts, path) and all(_is_inside(facts, file) for file in facts.project.importers(path))
 
 
 def _is_inside(facts: Facts, path: str) -> bool:
-    return _FOLDER.search(os.path.relpath(path, facts.project.root)) is not None
+    inside = os.path.relpath(path, facts.project.root)
+    return _FOLDER.search(inside) is not None or _FILE.search(inside) is not None
 
 
 def runs_each_step_in_tests_alone(facts: Facts, scope: Scope) -> bool:

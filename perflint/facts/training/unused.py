@@ -32,7 +32,9 @@ from perflint.source.uses import (
 from perflint.source.words import any_layout, made, words
 
 _KEPT_FILE = made(
-    r"(?:^|[/_\-. ])(?:old|backup|bak|deprecated|unused|archived?)(?=$|[/_\-. \d])|[_\-. ]copy(?: ?\(?\d+\)?)?(?=$|[/.])", re.I
+    r"(?:^|[/_\-. ])(?:old|legacy|backup|bak|deprecated|unused|archived?)(?=$|[/_\-. \d])"
+    r"|[_\-. ]copy(?: ?\(?\d+\)?)?(?=$|[/.])",
+    re.I,
 )
 _COPIED = made(r"(?:[^/]+/)*?(?:third[_-]?party|ext[_-]?libs|externals?|vendor(?:ed)?|submodules)/", re.I)
 """Folders that hold copies of other projects."""
