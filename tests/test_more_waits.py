@@ -251,3 +251,37 @@ def train(model: nn.Linear, optimizer: torch.optim.SGD):
 def test_an_index_that_a_dataset_makes_of_bools_waits(project: Project, output: str, one: str, is_mask: bool) -> None:
     numbers = MASKS.format(output="torch.zeros(20, dtype=torch.long)", one="1")
     assert waits(project, MASKS.format(output=output, one=one)) - waits(project, numbers) == is_mask
+
+
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+OF_EACH = """\
+import torch
+
+
+def train(model: torch.nn.Module, loader, optimizer, norms):
+    model.to("cuda")
+    for x in loader:
+        model(x.to("cuda")).sum().backward()
+        for name, p in model.named_parameters():
+            {read}
+        {after}
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "after", "cure"),
+    [
+        ("if torch.isnan(p.grad).any(): raise RuntimeError(name)", "pass", "compute one number for all"),
+        (
+            "if torch.isnan(p.grad).any(): raise RuntimeError(name)",
+            CLIP,
+            "`clip_grad_norm_`, which runs here, too, returns one",
+        ),
+        ("norms.setdefault(name, []).append(p.grad.norm().item())", CLIP, "stack them, and read them with one wait"),
+    ],
+)
+def test_what_to_do_about_a_read_of_each_parameter(project: Project, read: str, after: str, cure: str) -> None:
+    project.write({"train.py": OF_EACH.format(read=read, after=after)})
+    (message,) = {f["message"] for f in project.findings() if f["rule"] == "per-parameter-read"}
+    assert cure in message

@@ -99,10 +99,16 @@ def check(code: Code) -> Iterator[Finding]:
             continue  # a file, a snapshot or a network on the host gets each of them
         if rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
             seen.add(loop.node)
-            is_kept = read.kind is not ReadKind.TRUTH and not code.sinks(read.node).isdisjoint((Sink.STORE, Sink.COLLECT))
-            cure = "stack them, and read them with one wait" if is_kept else "compute one number for all"
-            message = f"the CPU waits for `{ast.unparse(read.tensor)}` of each parameter in every step; {cure}"
+            message = f"the CPU waits for `{ast.unparse(read.tensor)}` of each parameter in every step; {_cure(code, read)}"
             yield code.finding(read.node, message, waits=[read.node])
+
+
+def _cure(code: Code, read: HostRead) -> str:
+    if read.kind is not ReadKind.TRUTH and not code.sinks(read.node).isdisjoint((Sink.STORE, Sink.COLLECT)):
+        return "stack them, and read them with one wait"
+    if ".grad" in ast.unparse(read.tensor) and any(code.calls("clip_grad_norm_")):
+        return "`clip_grad_norm_`, which runs here, too, returns one number for all"
+    return "compute one number for all"
 
 
 def _is_of_named(code: Code, read: HostRead) -> bool:
