@@ -40,7 +40,7 @@ from perflint.facts.training.on_accelerator import Whereabouts, whereabouts
 from perflint.facts.training.rates import is_of_evaluation, rate_of
 from perflint.facts.training.switched_off import is_switched_off
 from perflint.facts.training.tests_alone import is_of_tests
-from perflint.facts.training.unused import is_unused
+from perflint.facts.training.unused import is_kept_only, is_unused
 from perflint.facts.training.without_gpu import is_run_without_gpu
 from perflint.facts.values.frames import MAX_DEPTH
 from perflint.facts.values.values import External, Value
@@ -340,19 +340,21 @@ class Code:
         return Finding(*said, start, end, fix, obligations, offsets, rule.costs, rate)
 
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
-        """Whether it is one wait of a step, which the sync budget counts, or has no fix that the rule's findings are worth by.
+        """Whether nobody runs the code; an error is worth a look wherever it can happen.
 
-        Or nobody runs the code, or tests alone do, or a wait or a copy is one now and then, or beside a writing model, or of
+        Or it is one wait of a step, which the sync budget counts, or has no fix that the rule's findings are worth by.
+
+        Or tests and benchmarks alone run the code, or a wait or a copy is one now and then, or beside a writing model, or of
         what may be no tensor, or in a program that is run without a GPU, or where nothing gets to one.
 
         So are those of evaluations alone, which are a small part of most runs, unless the program only evaluates.
         """
+        if self.rule.severity is not Severity.WARNING:
+            return self.rule.severity is Severity.INFO or is_kept_only(self.facts, self.source.path)
         needs_look = not self.may_take(fix)
-        if self.rule.severity is Severity.INFO or is_unused(self.facts, self.scope):
+        if self.is_of_budget or (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
             return True
-        if self.is_of_budget or (self.rule.by_fix and needs_look):
-            return True
-        if self.rule.severity is Severity.ERROR or self.rule.costs is None:
+        if self.rule.costs is None:
             return False
         if is_switched_off(self.facts, self.scope, node) or is_of_tests(self.facts, self.source.path):
             return True

@@ -89,11 +89,16 @@ def is_unused(facts: Facts, scope: Scope) -> bool:
     return facts.unused.get(scope, lambda: _find(facts, scope))
 
 
+def is_kept_only(facts: Facts, path: str) -> bool:
+    """Whether a file is old by its names, of another project, or lacks what it imports: its errors hurt nobody."""
+    project = facts.project
+    named = os.path.relpath(path, project.root).replace(os.sep, "/").removesuffix(".py")
+    return _KEPT_FILE.search(named) is not None or project.is_vendored(path) or cannot_start(facts, path)
+
+
 def _find(facts: Facts, scope: Scope) -> bool:
     project, path = facts.project, scope.module.source.path
-    if _KEPT_FILE.search(os.path.relpath(path, project.root).replace(os.sep, "/").removesuffix(".py")):
-        return True
-    if project.is_vendored(path) or cannot_start(facts, path) or _is_left_aside(facts, path) or _is_left_copy(facts, path):
+    if is_kept_only(facts, path) or _is_left_aside(facts, path) or _is_left_copy(facts, path):
         return True
     if fits_no_call(facts, scope):
         return True
