@@ -207,7 +207,7 @@ def _defined(inference: Inferring, module: Module, name: str, depth: int) -> lis
 
 def _is_set_by_text(module: Module, name: str) -> bool:
     """Whether code that a file runs from a text, or finds by name, may give a constant of its own another value."""
-    if _SETS_BY_TEXT.search(module.source.body) is None:
+    if not module.holds(_SETS_BY_TEXT):
         return False
     found = flow_of(module.top).definitions_of(name)
     return bool(found) and all(isinstance(d.value, ast.Constant) for d in found)
