@@ -51,14 +51,23 @@ def _named(facts: Facts, scope: Scope, inside: Region, definition: Definition, m
     for use in outside if value.may(_is_tensor) or _runs_network(value, made) else ():
         if any(end.use is GradUse.BACKWARD for end in graph_ends(facts, scope, use)):
             yield _gives(f"`{name}` is an inference tensor, and line {use.lineno}", _is_saved(facts, scope, use))
-        is_list = not value.may(_is_tensor) and isinstance(flow.parent[use], ast.Subscript)  # `codes[i] = codes[i].cpu()`
-        if is_changed_in_place(flow, use) and not is_list:
+        if is_changed_in_place(flow, use) and not _may_be_list(flow, use, value):
             how = f"`{name}` is an inference tensor, and line {use.lineno} changes it in place, which raises"
             yield InferenceEscape(how, True)
     if outside and isinstance(made, ast.Call) and creates_module(facts, scope, made) and flow.calls_named["backward"]:
         yield InferenceEscape(f"the parameters of `{name}` are inference tensors, so it gets no gradients", False)
     if value.may(_is_tensor):
         yield from _handed_on(facts, scope, made, returned=False)
+
+
+def _may_be_list(flow: Flow, use: ast.expr, value: Value) -> bool:
+    """`codes[i] = codes[i].cpu()` of what may be a list; no tensor takes the array of `codes[i] = codes[i].cpu().numpy()`."""
+    if not isinstance(flow.parent[use], ast.Subscript):
+        return False
+    match flow.statement(use):
+        case ast.Assign(value=ast.Call(func=ast.Attribute(attr="numpy" | "tolist"))):
+            return True
+    return not value.may(_is_tensor)
 
 
 def _takes_key(flow: Flow, use: ast.expr) -> bool:
