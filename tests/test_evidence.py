@@ -43,6 +43,7 @@ class Evidence:
     at_most: float = 0.0
     rounding: float = 0.0
     safe: bool = True
+    moves_work: bool = False
     nothing_less: str = ""
     changes_the_result: str = ""
     not_run: str = ""
