@@ -9,16 +9,16 @@ it is that a loss that is nan does not count in the average that is logged.
 
 ## Example
 ```python
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
-arguments = TrainingArguments(output_dir="out")
+trainer = Trainer(model, TrainingArguments(output_dir="out"), train_dataset=dataset)
 ```
 
 ## Use instead
 ```python
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
-arguments = TrainingArguments(output_dir="out", logging_nan_inf_filter=False)
+trainer = Trainer(model, TrainingArguments(output_dir="out", logging_nan_inf_filter=False), train_dataset=dataset)
 ```
 
 ## When it stays silent
