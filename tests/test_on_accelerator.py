@@ -291,3 +291,45 @@ def test_a_notebook_that_runs_more_than_one_network(project: Project, moved: str
     project.write({"steps.py": FUNCTION.format(inside="pass"), "data.py": DATA})
     (project.root / "run.ipynb").write_text(notebook)
     assert told(project, READ) is expected
+
+
+COMPARES = """\
+import torch
+from trainer import Trainer
+
+
+def compare(batches):
+    student = torch.nn.Linear(8, 8)
+    trainer = Trainer(student, batches, device={device})
+    for x in batches:
+        trainer.step(x)
+        print([p.grad.norm().item() for p in student.parameters()]){more}
+"""
+OWN_TRAINER = """\
+import torch
+
+
+class Trainer:
+    def __init__(self, network, batches, device="cuda"):
+        self.device = torch.device(device)
+        self.network = network.to(self.device)
+        self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.1)
+
+    def step(self, x):
+        self.network(x.to(self.device)).sum().backward()
+        self.optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "more", "expected"),
+    [
+        ("'cpu'", "", False),
+        ("torch.device('cpu')", "", False),
+        ("'cuda'", "", True),
+        ("'cpu'", "\n        student.cuda()", True),
+    ],
+)
+def test_a_trainer_that_is_told_the_cpu(project: Project, device: str, more: str, expected: bool) -> None:
+    project.write({"compare.py": COMPARES.format(device=device, more=more), "trainer.py": OWN_TRAINER})
+    assert told(project, READ) is expected

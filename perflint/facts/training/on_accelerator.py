@@ -11,7 +11,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.training.network_places import Hint, Networks, hints_in, hints_in_class
-from perflint.facts.values.values import Batch, Output, Place, Tensor, place_of
+from perflint.facts.values.values import Batch, ClassRef, Output, Place, Tensor, place_of
 from perflint.source.cells import SUFFIX
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.texts import last_name
@@ -23,6 +23,7 @@ _MOVES = any_layout(
     rb"|set_default_(?:device|tensor_type)|device_map|['\"]nccl['\"]|\bxla_device\b|\bfastai\b|\bcatalyst\b"
 )
 """What moves something to a device, or has it moved."""
+_MOVES_ITSELF = any_layout(rb"\. (?:to|cuda) \(")
 _DEFAULTS = any_layout(rb"set_default_(?:device \( (?!['\"]cpu)|tensor_type \( ['\"]?torch \. cuda)|class \w+ \( \w*Trainer\b")
 """What makes all that is made afterwards on a device, or takes care of networks that are given to it."""
 _LEVELS = 4
@@ -83,6 +84,8 @@ def _by_what_is_near(facts: Facts, scope: Scope) -> Whereabouts | None:
     own: set[Hint] = set()
     if not is_notebook:  # whose cells are programs of their own
         own = {*hints_in(facts, scope), *(hints_in_class(facts, scope.owner) if scope.owner is not None else ())}
+    if not is_notebook and _makes_all_for_cpu(facts, scope):
+        return Whereabouts.HOST
     if Hint.DEVICE in own:
         return Whereabouts.ACCELERATOR
     networks = Networks(facts)
@@ -97,6 +100,26 @@ def _by_what_is_near(facts: Facts, scope: Scope) -> Whereabouts | None:
     if roots and Hint.HIDDEN not in hints and not facts.project.program_holds(scope.module.source.path, _DEFAULTS):
         return Whereabouts.NOT_MOVED
     return _by_callers(facts, scope)
+
+
+def _makes_all_for_cpu(facts: Facts, scope: Scope) -> bool:
+    """Whether a function makes objects of the project that are told a device, each the CPU by its name, and moves nothing."""
+    if _MOVES_ITSELF.search(scope.text):
+        return False
+    told = [
+        keyword.value
+        for call in flow_of(scope).calls
+        for keyword in call.keywords
+        if keyword.arg == "device" and facts.inference.value(scope, call.func).must_be(ClassRef)
+    ]
+    return bool(told) and all(_is_cpu(device) for device in told)
+
+
+def _is_cpu(device: ast.expr) -> bool:
+    match device:
+        case ast.Call(func=ast.Attribute(attr="device"), args=[named]):
+            return _is_cpu(named)
+    return isinstance(device, ast.Constant) and device.value == "cpu"
 
 
 def _holds(facts: Facts, scopes: Iterable[Scope], wanted: Hint) -> bool:
