@@ -23,6 +23,7 @@ _FLAGS = made(r"(?:do|should|need|needs|run)_(?:eval|valid|test|infer)", re.I)
 """Names for whether it is time for an evaluation."""
 _TRAINS = made(r"_?(?:(?:manual_)?backward|step|optimi[sz]e|train|learn|update)(?:_|$)")
 """What a function calls that trains, or has others train."""
+_LEARNER = made(r"^(?:self|cls)$|agent|policy|learner|trainer|algo|actor|critic|model|net|ppo|dqn|sac", re.I)
 _IS_TIME = made(r"_?(?:should|is_time|time_to|is_due)(?:_|$)")
 _CHOSEN = made(r"(?:^|_)(?:steps|iterations|iters|rounds|batches|epochs|indices|milestones)$", re.I)
 """Names for some rounds that were chosen before."""
@@ -57,7 +58,15 @@ def is_guarded(flow: Flow, node: ast.AST) -> bool:
     if any(is_guard(flow, block) for block in blocks):
         return True
     returned = any(block.loop is None and skipped_by_guard(flow, node, block) for block in blocks)
-    return returned and not any(map(_TRAINS.match, flow.calls_named))
+    return returned and not any(any(map(_trains, calls)) for name, calls in flow.calls_named.items() if _TRAINS.match(name))
+
+
+def _trains(call: ast.Call) -> bool:
+    """Whether a call of such a name trains: `agent.update(batch)`, but not `settings.update(lr=0.1)` of a dict or a meter."""
+    match call.func:
+        case ast.Attribute(value=owner, attr="update"):
+            return _LEARNER.search(last_name(owner)) is not None
+    return True
 
 
 def _is_guard(flow: Flow, block: Block) -> bool:
