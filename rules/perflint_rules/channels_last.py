@@ -37,7 +37,10 @@ from perflint.api import Code, Cost, Finding, Severity, any_layout, rule
 
 _OPTIMIZERS = tuple(f"torch.optim.{name}" for name in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD"))
 _CHOSEN = any_layout(rb"channels_last")
-_MIXED = any_layout(rb"autocast|GradScaler|bfloat16|float16|\. half \(")
+_MIXED = any_layout(
+    rb"\b(?:autocast|GradScaler) \((?![^()]*enabled = False)|\. (?:half|bfloat16) \("
+    rb"|(?:precision|fp16|bf16|amp) = (?!False|None|32)|= torch \. b?float16|\. to \( torch \. b?float16"
+)
 _CONVOLVES = any_layout(rb"(?:Conv2d \([\s\S]*?){3}|resnet|torchvision \. models")
 
 

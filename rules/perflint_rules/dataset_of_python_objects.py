@@ -43,7 +43,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, any_layout, last_name, path_of, rule
+from perflint.api import Code, Cost, Finding, Severity, any_layout, is_test, last_name, path_of, rule
 
 _LOADER = any_layout(rb"DataLoader \(")
 _WORKERS = any_layout(rb"\w*workers?\w*['\"]? [=:]")
@@ -60,7 +60,7 @@ _METHODS = ("__getitem__", "__getitems__")
 def check(code: Code) -> Iterator[Finding]:
     """Report each list of objects that a dataset's constructor fills."""
     owner = code.scope.owner
-    if owner is None or code.scope.name != "__init__":
+    if owner is None or code.scope.name != "__init__" or is_test(code.scope):
         return
     project, path = code.facts.project, code.source.path
     if project.program_holds(path, _LOADER) and not project.program_may_hold(path, _WORKERS):

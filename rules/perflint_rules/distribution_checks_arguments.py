@@ -30,7 +30,7 @@ class Policy(nn.Module):
 or `torch.distributions.Distribution.set_default_validate_args(False)` once.
 
 ## When it stays silent
-At the top of a file, for parameters that are Python numbers, where the argument is given, also through `**kwargs`, and where
+At the top of a file, for parameters on the host, where the argument is given, also through `**kwargs`, and where
 the program calls `set_default_validate_args`, or asks a distribution for `_validate_args`. Each step's waits are counted by
 the sync budget; select the rule to see them one by one.
 
@@ -44,6 +44,7 @@ from collections.abc import Iterator
 
 from perflint.api import (
     CHECKS_SWITCHED,
+    Alternative,
     Code,
     Cost,
     Edit,
@@ -52,8 +53,11 @@ from perflint.api import (
     Literal,
     Number,
     Obligation,
+    Place,
     Severity,
+    Tensor,
     add_keyword,
+    place_of,
     rule,
     words,
 )
@@ -73,7 +77,8 @@ def check(code: Code) -> Iterator[Finding]:
     if code.scope.is_module:
         return
     for call in code.calls_to(*_DISTRIBUTIONS):
-        if all(code.value(given).must_be(Number, Literal) for given in (*call.args, *(k.value for k in call.keywords))):
+        given = (*call.args, *(keyword.value for keyword in call.keywords))
+        if all(code.value(part).must(_is_on_host) for part in given):
             continue  # on the host
         if any(k.arg in (None, "validate_args") for k in call.keywords):
             continue
@@ -83,6 +88,12 @@ def check(code: Code) -> Iterator[Finding]:
         fix = code.fix("leave the checks out", _unchecked(code, call), unless=missing)
         message = "its parameters and samples are read back to be checked; pass `validate_args=False`"
         yield code.finding(call, message, fix, missing, waits=[call])
+
+
+def _is_on_host(alternative: Alternative) -> bool:
+    if isinstance(alternative, Tensor):
+        return place_of(alternative) is Place.HOST
+    return isinstance(alternative, (Number, Literal))
 
 
 def _unchecked(code: Code, call: ast.Call) -> Iterator[Edit]:

@@ -51,6 +51,7 @@ _CALLED = words("tokenizer encode_plus batch_encode_plus encode tokenize process
     severity=Severity.INFO,
     needs=[('padding="max_length"', "padding='max_length'", _BY_HAND)],
     in_file=[("token", "processor", "encode")],
+    near=[("torch", "transformers")],
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each tokenizer that pads to the maximum."""

@@ -3,11 +3,12 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Block, Code, External, Loop, any_layout, is_neural_module, path_of, written_rounds
+from perflint.api import Block, Code, External, Loop, any_layout, called_from, is_neural_module, path_of, written_rounds
 
 _CHANGES = frozenset(("step", "backward", "train", "eval", "load_state_dict", "copy_"))
 _DRAWS = any_layout(rb"rand|nois|bernoulli|normal_?\(|multinomial|sampl")
 """What a network may hold that gives something else each time, also while it evaluates."""
+_RANDOM_NETWORKS = any_layout(rb"(?i:bayes|variational|monte_?carlo|mc_?dropout|reparam)|\. rsample \(|randn_like \(")
 _FEW = 4
 
 
@@ -107,4 +108,8 @@ def _evaluates(code: Code, call: ast.Call, path: str | None) -> bool:
 
 
 def _draws(code: Code, call: ast.Call) -> bool:
-    return any(_DRAWS.search(target.text) for target in code.facts.loops.targets(code.scope, call))
+    """Whether a network may give something else each time: it says so, or the program has networks that are known for that."""
+    forwards = code.facts.loops.targets(code.scope, call)
+    if not forwards:
+        return code.facts.project.program_may_hold(code.source.path, _RANDOM_NETWORKS)
+    return any(_DRAWS.search(scope.text) for scope in called_from(code.facts, *forwards))

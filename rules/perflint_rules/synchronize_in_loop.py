@@ -28,8 +28,8 @@ torch itself waits wherever the host reads a value.
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0`, in functions that train nothing and read a clock or an event's time or are named for
-that (`Profiler`, `benchmark`), and where a call is the only wait behind a copy to pinned memory. Each step's waits are counted
-by the sync budget; select the rule to see them one by one.
+that (`Profiler`, `benchmark`), where a call is the only wait behind a copy to pinned memory, and in files that hand tensors to
+MPI or CuPy. Each step's waits are counted by the sync budget; select the rule to see them one by one.
 
 ## Fix safety
 There is no fix: a wait may be what makes an asynchronous copy, or a measurement, right.
@@ -39,9 +39,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Road, Severity, relies_on_waits, rule, untimed
+from perflint.api import Code, Cost, Finding, Road, Severity, any_layout, relies_on_waits, rule, untimed
 
 _AWAITS_OTHERS = re.compile(r"barrier|wait_for_everyone")
+_OTHER_STREAMS = any_layout(rb"\bmpi4py\b|\bMPI\b|\bcupy\b")
+"""Libraries that do not know in which order torch's streams do what they are given."""
 _MEASURES = re.compile(r"profil|benchmark|stopwatch|(?:^|[._])tim(?:er|ing)|[a-z]Timer", re.I)
 
 
@@ -55,6 +57,8 @@ _MEASURES = re.compile(r"profil|benchmark|stopwatch|(?:^|[._])tim(?:er|ing)|[a-z
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each call that does nothing but wait."""
+    if code.facts.project.holds(code.source.path, _OTHER_STREAMS):
+        return
     for wait in code.waits(Road.DEVICE):
         others = [call for call in code.flow.calls if call is not wait.node and not _is_wait(call)]
         if relies_on_waits(code.facts, code.scope, [call for call in others if not _moves_batch(code, call)]):

@@ -22,10 +22,10 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 
 ## When it stays silent
 In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, where the model is moved to the
-GPU after the optimizer has been built, and where `target-versions` names a torch below 2.0. There is no fix where the
-requirements admit one. The optimizer of transformers is reported by default if it corrects the bias of its averages, as torch's
-does, something in sight moves the networks to a GPU, and no torch below 2.0 is admitted, whose own goes over parameters one by
-one, too; all others only if the rule is selected.
+GPU after the optimizer has been built, where nothing mentions it again, and where `target-versions` names a torch below 2.0.
+There is no fix where the requirements admit one. The optimizer of transformers is reported by default if it corrects the bias
+of its averages, as torch's does, something in sight moves the networks to a GPU, and no torch below 2.0 is admitted, whose own
+goes over parameters one by one, too; all others only if the rule is selected.
 
 ## Fix safety
 Unsafe: the fused kernel rounds differently, and parameters on the host or of an integer type raise. There is none for the
@@ -34,6 +34,7 @@ averages, as `correct_bias=False` and `BertAdam` do not.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from packaging.version import Version
@@ -67,7 +68,7 @@ def check(code: Code) -> Iterator[Finding]:
     if code.facts.target_versions.get("torch", _FIRST) < _FIRST:
         return
     for call in code.calls_to(*_ADAMS):
-        if any(k.arg is None or k.arg in _CHOICES for k in call.keywords):
+        if any(k.arg is None or k.arg in _CHOICES for k in call.keywords) or _is_never_stepped(code, call):
             continue
         if not code.facts.project.uses_accelerator(code.source.path) or _is_moved_later(code, call):
             continue
@@ -85,6 +86,15 @@ def _corrects_no_bias(call: ast.Call) -> bool:
     return (path_of(call.func) or "").endswith("BertAdam") or any(
         k.arg == "correct_bias" and not (isinstance(k.value, ast.Constant) and k.value.value is True) for k in call.keywords
     )
+
+
+def _is_never_stepped(code: Code, call: ast.Call) -> bool:
+    """Whether an optimizer gets a name that nothing mentions again."""
+    match code.flow.statement(call):
+        case ast.Assign(targets=[ast.Name(id=name) as target], value=value) if value is call:
+            mentioned = code.scope.is_module and len(re.findall(rb"\b%b\b" % name.encode(), code.source.body)) > 1
+            return not mentioned and not any(code.flow.uses[d] for d in code.flow.definitions_at(target))
+    return False
 
 
 def _is_moved_later(code: Code, call: ast.Call) -> bool:
