@@ -13,11 +13,19 @@ Python and runs seven kernels for each: some 1,400 in each step of a BERT.
 ## Example
 ```python
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+for x, y in loader:
+    criterion(model(x.to(device)), y.to(device)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
 ```
 
 ## Use instead
 ```python
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+for x, y in loader:
+    criterion(model(x.to(device)), y.to(device)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
 ```
 
 ## When it stays silent
