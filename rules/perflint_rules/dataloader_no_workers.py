@@ -39,8 +39,8 @@ like, select it to see it.
 
 ## Fix safety
 Unsafe: random numbers that samples draw come from other generators in workers, which see no later change of the dataset, and
-how many workers pay depends on the machine. Where the file's top makes the loader without `if __name__ == "__main__":`, there
-is no fix: workers that are spawned (Windows, macOS) would run the program anew.
+how many workers pay depends on the machine. There is no fix where samples use the GPU, and where the file's top makes the
+loader without `if __name__ == "__main__":`: workers that are spawned (Windows, macOS) would run the program anew.
 """
 
 import ast
@@ -134,6 +134,8 @@ def _with_workers(code: Code, loader: LoaderCall) -> Iterator[Edit]:
         raise CannotRewrite("another class, or `**kwargs`, may give the number of workers")
     if code.scope.is_module and not code.facts.project.holds(code.source.path, _MAIN):
         raise CannotRewrite('workers that are spawned would run the program anew without `if __name__ == "__main__":`')
+    if _moves_samples(code, loader):
+        raise CannotRewrite("samples use the GPU, which processes that are forked cannot")
     yield add_keyword(code.source, loader.call, "num_workers", str(_SOME))
 
 

@@ -65,7 +65,7 @@ def _may_be_list(flow: Flow, use: ast.expr, value: Value) -> bool:
     if not isinstance(flow.parent[use], ast.Subscript):
         return False
     match flow.statement(use):
-        case ast.Assign(value=ast.Call(func=ast.Attribute(attr="numpy" | "tolist"))):
+        case ast.Assign(value=ast.Call(func=ast.Attribute(attr="numpy"))):
             return True
     return not value.may(_is_tensor)
 

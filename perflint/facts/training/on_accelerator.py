@@ -11,7 +11,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.training.network_places import Hint, Networks, hints_in, hints_in_class
-from perflint.facts.values.values import Batch, ClassRef, Output, Place, Tensor, place_of
+from perflint.facts.values.values import Batch, ClassRef, Output, Place, Tensor, device_place, place_of
 from perflint.source.cells import SUFFIX
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.texts import last_name
@@ -112,14 +112,7 @@ def _makes_all_for_cpu(facts: Facts, scope: Scope) -> bool:
         for keyword in call.keywords
         if keyword.arg == "device" and facts.inference.value(scope, call.func).must_be(ClassRef)
     ]
-    return bool(told) and all(_is_cpu(device) for device in told)
-
-
-def _is_cpu(device: ast.expr) -> bool:
-    match device:
-        case ast.Call(func=ast.Attribute(attr="device"), args=[named]):
-            return _is_cpu(named)
-    return isinstance(device, ast.Constant) and device.value == "cpu"
+    return bool(told) and all(device_place(facts.inference.value(scope, device)) is Place.HOST for device in told)
 
 
 def _holds(facts: Facts, scopes: Iterable[Scope], wanted: Hint) -> bool:
