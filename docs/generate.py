@@ -115,7 +115,7 @@ def place(group: dict[str, Any]) -> str:
 
 
 def report() -> str:
-    """What `perflint check` prints of a program on a terminal, with the rules about single waits."""
+    """What `perflint check` prints of a program on a terminal, with the rules about waits."""
     run = Run(overrides={"extend_select": ASKED})
     result = run.check(run.find([REPORTED]))
     flaws = sum(len(block.flaws) for block in blocks(result))

@@ -145,9 +145,9 @@ class Project:
 
 
 @pytest.fixture
-def single_waits_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have rules about single waits told like others, to show by them what else makes findings worth little."""
-    monkeypatch.setattr("perflint.rule.code.Code.is_of_budget", False)
+def waits_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have rules about waits told like others, to show by them what else makes findings worth little."""
+    monkeypatch.setattr("perflint.rule.code.Code.is_in_budget", False)
 
 
 @pytest.fixture

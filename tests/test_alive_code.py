@@ -14,7 +14,7 @@ from perflint.project.project import Project
 from perflint.project.told import named_scripts
 from perflint.source.uses import is_behind_exit
 
-pytestmark = pytest.mark.usefixtures("single_waits_told")
+pytestmark = pytest.mark.usefixtures("waits_told")
 
 TRAINS = "from net import Net\n\ndef main():\n    for x in data:\n        Net()(x).backward()\n        opt.step()\n\nmain()\n"
 RUN = "if __name__ == '__main__':\n    main()\n"

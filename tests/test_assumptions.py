@@ -10,7 +10,7 @@ from conftest import Project, in_process
 from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY, kinds_of
 from perflint.rule.obligations import Kind
 
-pytestmark = pytest.mark.usefixtures("single_waits_told")
+pytestmark = pytest.mark.usefixtures("waits_told")
 
 TRAIN = """
 import torch

@@ -25,7 +25,7 @@ from perflint.run import cache, catalog, store
 from perflint.run.result import Result
 from perflint.run.run import Run
 
-pytestmark = pytest.mark.usefixtures("single_waits_told")
+pytestmark = pytest.mark.usefixtures("waits_told")
 
 TRAINER = {
     "pyproject.toml": "[project]\nname = 'x'\ndependencies = ['torch>=2.1']\n",

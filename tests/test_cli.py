@@ -15,7 +15,7 @@ from conftest import BAD, GOOD, ROOT, Project, in_process, in_subprocess
 
 from perflint.rule.registry import all_rules
 
-pytestmark = pytest.mark.usefixtures("single_waits_told")
+pytestmark = pytest.mark.usefixtures("waits_told")
 
 
 @pytest.fixture

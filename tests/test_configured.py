@@ -9,7 +9,7 @@ from conftest import Project
 
 from perflint.project.configured import settings
 
-pytestmark = pytest.mark.usefixtures("single_waits_told")
+pytestmark = pytest.mark.usefixtures("waits_told")
 
 MAIN = """
 parser.add_argument('-t', '--use-tb', action='store_true', help='a (long) text')

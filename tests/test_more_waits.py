@@ -7,7 +7,7 @@ import re
 import pytest
 from conftest import Project
 
-pytestmark = pytest.mark.usefixtures("single_waits_told")
+pytestmark = pytest.mark.usefixtures("waits_told")
 
 TRAIN = """\
 import torch

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from conftest import Project
 
-pytestmark = pytest.mark.usefixtures("single_waits_told")
+pytestmark = pytest.mark.usefixtures("waits_told")
 
 READ = "per-parameter-read"
 

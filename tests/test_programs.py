@@ -53,7 +53,7 @@ ASKED = (
     "blocking-h2d-in-loop,data-constructor-on-device,duplicate-item-read,eval-without-no-grad,factory-then-transfer,"
     "item-every-step,item-in-python-loop,python-ema-loop,rnn-zero-state-on-cpu,zero-grad-to-zeros"
 )
-"""Rules that find something in the programs, on request: single waits, and what is worth little."""
+"""Rules that find something in the programs, on request: waits, and what is worth little."""
 
 NAMES = sorted({name.partition("/")[0] for name in EXPECTED})
 NEEDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import Project
 
-pytestmark = pytest.mark.usefixtures("single_waits_told")
+pytestmark = pytest.mark.usefixtures("waits_told")
 
 EVALUATION = """\
 import torch

@@ -35,7 +35,7 @@ SETTINGS: Mapping[str, Setting] = {
     "select": Setting(
         "names",
         "The rules that run, by name or group; `all` is every rule. Without it, all but those of severity `info`, and of "
-        "the others no single waits of a step, which the sync budget counts, and nothing that is worth little where it stands.",
+        "the others no waits of a step, which the sync budget counts, and nothing that is worth little where it stands.",
         '["device-sync", "zero-grad-late"]',
         "--select",
     ),

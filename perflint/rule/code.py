@@ -74,7 +74,7 @@ class Heading(Protocol):
     @property
     def options(self) -> tuple[Option[Any], ...]: ...
     @property
-    def one_wait(self) -> bool: ...
+    def in_budget(self) -> bool: ...
     @property
     def by_fix(self) -> bool: ...
 
@@ -154,9 +154,9 @@ class Code:
         return self.options.runtime is not False or self.may_use_runtime
 
     @property
-    def is_of_budget(self) -> bool:
-        """Whether what the rule finds is one wait of a step, which the sync budget tells of."""
-        return self.rule.one_wait
+    def is_in_budget(self) -> bool:
+        """Whether what the rule finds are waits of a step, which the sync budget tells of."""
+        return self.rule.in_budget
 
     def may_take(self, fix: Fix | None) -> bool:
         """Whether there is a fix that needs no look: it is safe, or what it assumes is declared."""
@@ -342,7 +342,7 @@ class Code:
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
         """Whether nobody runs the code; an error is worth a look wherever it can happen.
 
-        Or it is one wait of a step, which the sync budget counts, or has no fix that the rule's findings are worth by.
+        Or it is a wait of a step, which the sync budget counts, or has no fix that the rule's findings are worth by.
 
         Or tests and benchmarks alone run the code, or a wait or a copy is one now and then, or beside a writing model, or of
         what may be no tensor, or in a program that is run without a GPU, or where nothing gets to one.
@@ -352,7 +352,7 @@ class Code:
         if self.rule.severity is not Severity.WARNING:
             return self.rule.severity is Severity.INFO or is_kept_only(self.facts, self.source.path)
         needs_look = not self.may_take(fix)
-        if self.is_of_budget or (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
+        if self.is_in_budget or (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
             return True
         if self.rule.costs is None:
             return False

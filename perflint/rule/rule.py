@@ -50,7 +50,7 @@ class Rule:
     calls: tuple[str, ...] = ()
     compiled: bool = False
     options: tuple[Option[Any], ...] = ()
-    one_wait: bool = False
+    in_budget: bool = False
     by_fix: bool = False
 
     def gate_in(self, source: Source) -> Gate:
@@ -61,7 +61,7 @@ class Rule:
     @property
     def is_default(self) -> bool:
         """Whether what it finds is reported where nobody selects it."""
-        return self.severity is not Severity.INFO and not self.one_wait
+        return self.severity is not Severity.INFO and not self.in_budget
 
     @property
     def page(self) -> str:
@@ -91,7 +91,7 @@ def rule(
     compiled: bool = False,
     costs: Cost | None = None,
     options: Iterable[Option[Any]] = (),
-    one_wait: bool = False,
+    in_budget: bool = False,
     by_fix: bool = False,
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
@@ -105,8 +105,8 @@ def rule(
     where that is a package, also in what the package imports.
     options: what a user may set for this rule; `code.option` has the value.
     fixes: whether the rule ever offers a fix.
-    one_wait: whether what it finds is one wait of a step: the sync budget counts it, and it is reported on request, or where a
-    profile says what it costs.
+    in_budget: whether what it finds are waits of a step: the sync budget counts them, and they are told on request, or where a
+    profile says what they cost.
     by_fix: whether what it finds is worth a minute only with a fix that can be taken without a look.
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
     compiled: the same for code that runs compiled by `torch.compile`, and a file to which nothing leads that compiles.
@@ -120,7 +120,7 @@ def rule(
         last = tuple(sorted({qualname.rpartition(".")[2] for qualname in calls}))
         gates = (Gate.of([*needs, last] if last else needs), Gate.of(in_file), Gate.of(near))
         module, taken = check.__module__, tuple(options)
-        worth = (one_wait, by_fix)
+        worth = (in_budget, by_fix)
         return Rule(name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken, *worth)
 
     return declare

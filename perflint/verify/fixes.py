@@ -90,7 +90,7 @@ def _apply(tree: Path, files: Sequence[str], overrides: Mapping[str, Any], only:
     names = {shown(path): file for path, file in paths.items()}
     paths_by_name = {shown(path): path for path in paths}
     found = Found(files=list(paths), explicit=set(paths))
-    run = Run(all_rules(), None, overrides, measured=True)  # what a single wait is worth, too, the run shows
+    run = Run(all_rules(), None, overrides, measured=True)  # what a wait is worth, too, the run shows
     fixable = [
         _fixable(paths[checked.source.path], checked.source, finding)
         for checked in run.check(found).checked

@@ -102,7 +102,7 @@ _BUILDS_ON_HOST = any_layout(
     ],
     in_file=[("torch", "loader", "device")],
     fixes=True,
-    one_wait=True,
+    in_budget=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

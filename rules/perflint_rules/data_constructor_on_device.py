@@ -70,7 +70,7 @@ _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
     needs=[("tensor(", "Tensor(", "asarray(")],
     fixes=True,
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each constructor that copies Python data to the device."""

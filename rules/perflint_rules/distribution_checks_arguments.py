@@ -71,7 +71,7 @@ _DISTRIBUTIONS = tuple(f"torch.distributions.{name}" for kind in sorted(_KINDS) 
 _SILENT = Obligation(Kind.ERRORS_ARE_BUGS, "invalid parameters raise no error any more")
 
 
-@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.WARNING, calls=_DISTRIBUTIONS, fixes=True, one_wait=True)
+@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.WARNING, calls=_DISTRIBUTIONS, fixes=True, in_budget=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each distribution that checks what it is given."""
     if code.scope.is_module:

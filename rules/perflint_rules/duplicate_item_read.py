@@ -75,7 +75,7 @@ from perflint_rules.repeated_reads import common_place, groups
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each group of reads of one value."""

@@ -73,7 +73,7 @@ _ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)
     needs=[(*_MASKS, *_CALLS, "where("), (*_CALLS, _ONE_ARGUMENT, MASKED)],
     fixes=True,
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each operation whose result has a size that only the device knows."""

@@ -89,7 +89,7 @@ _DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm(?!ute))\w* \(")
     severity=Severity.WARNING,
     needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED, _DRAWN, _BY_HELPER)],
     fixes=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each tensor that is built on the host and moved at once."""

@@ -71,7 +71,7 @@ _OF_NUMBERS = words("tensor as_tensor Tensor FloatTensor LongTensor IntTensor")
     in_file=[("cuda", "device")],
     fixes=True,
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each index that is copied to the device."""

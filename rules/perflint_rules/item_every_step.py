@@ -133,7 +133,7 @@ _SEEN = "show it every N steps, and keep it on the device until then", ", but ea
     in_file=[("torch", "loss", "loader", "device", ".is_cuda")],
     fixes=True,
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait, and those that can be made together."""

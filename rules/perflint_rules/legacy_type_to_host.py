@@ -56,7 +56,7 @@ _STAYS = Obligation(Kind.VALUE, "the result stays on the device, where somebody 
     needs=[(any_layout(rb"\. type \( ['\"]?[\w.\s\\]*Tensor"),)],
     fixes=True,
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each conversion to a host type."""

@@ -72,7 +72,7 @@ _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
 @rule(
     category="device-sync",
     costs=Cost.WAIT,
-    one_wait=True,
+    in_budget=True,
     severity=Severity.WARNING,
     options=[_PERIOD],
     needs=[

@@ -62,7 +62,7 @@ _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random 
     calls=[*_DRAWS, *_FILLS],
     needs=[(".to(", ".cuda(")],
     fixes=True,
-    one_wait=True,
+    in_budget=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -97,7 +97,7 @@ _LIKE_TENSORS = any_layout(rb"\bdef (?:size|shape|split|unsqueeze|dim) \(|\b(?:s
     needs=[("zeros(",), RECURRENT_CALL],
     near=[RECURRENT_LAYER],
     fixes=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each zero state that is built on the host and cannot be left out."""

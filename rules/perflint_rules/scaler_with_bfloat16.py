@@ -56,7 +56,7 @@ _SKIPS = Obligation(Kind.NUMBERS, "steps whose gradients are infinite are no lon
     calls=[_SCALER],
     in_file=[("bfloat16",), ("autocast",)],
     fixes=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each scaler that is on beside bfloat16 alone."""

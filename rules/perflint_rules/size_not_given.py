@@ -44,7 +44,7 @@ _SIZES = {"one_hot": "num_classes", "repeat_interleave": "output_size"}
     severity=Severity.WARNING,
     needs=[tuple(_SIZES)],
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each size that is read from the device."""

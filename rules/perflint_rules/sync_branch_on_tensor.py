@@ -84,7 +84,7 @@ _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
         (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward(", ".to(", _ELEMENT, *_REDUCTIONS),
     ],
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each branch on a device value."""

@@ -53,7 +53,7 @@ _MEASURES = re.compile(r"profil|benchmark|stopwatch|(?:^|[._])tim(?:er|ing)|[a-z
     severity=Severity.WARNING,
     needs=[("synchronize", "barrier", "wait_for_everyone")],
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each call that does nothing but wait."""

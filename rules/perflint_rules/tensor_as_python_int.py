@@ -57,7 +57,7 @@ _CLIPS = frozenset(("clip_grad_norm_", "get_total_norm"))
     needs=[("[", "range(", "max(", "min(", "math.", "np.", "numpy", " in ", "(")],
     in_file=[("torch",), ("cuda", "device")],
     steps=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each number that Python asks the device for without saying so."""

@@ -82,7 +82,7 @@ _MOVED = any_layout(_NUMBER + rb"[^()]*\) \. (?:to|cuda) \(")
     severity=Severity.WARNING,
     needs=[("tensor(",), (_LITERAL, _MOVED)],
     fixes=True,
-    one_wait=True,
+    in_budget=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each literal that `torch.tensor` copies to a device."""

@@ -59,7 +59,7 @@ def play(model, world, optimizer, steps):
 """
 
 
-@pytest.mark.usefixtures("single_waits_told")
+@pytest.mark.usefixtures("waits_told")
 def test_a_wait_in_an_evaluation_is_told_on_request_but_not_one_of_what_it_trains_with(project: Project) -> None:
     project.write({"train.py": EVALUATION})
     found = {f["location"]["row"]: f["severity"] for f in project.findings("--select", "synchronize-in-loop")}
