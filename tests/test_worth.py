@@ -616,3 +616,107 @@ def test_what_a_script_moves_to_the_cpu_by_name_is_there(project: Project, devic
     assert "per-parameter-read" not in {rule for rule, _ in project.rules()}
     project.write({"train.py": ON_CPU.replace('"cpu"', '"cuda"')})
     assert "per-parameter-read" in {rule for rule, _ in project.rules()}
+
+
+CUDNN = """\
+import torch
+
+torch.backends.cudnn.enabled = False
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.{layer}
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+if __name__ == "__main__":
+    net = Net().cuda()
+    for x in loader:
+        net(x.cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("layer", "told"), [("Conv2d(3, 8, 3)", True), ("Linear(3, 8)", False)])
+def test_without_convolutions_nothing_is_lost_without_cudnn(project: Project, layer: str, told: bool) -> None:
+    project.write({"train.py": CUDNN.format(layer=layer)})
+    assert ("debug-switch-left-on" in {rule for rule, _ in project.rules()}) is told
+
+
+COUNTED = """\
+import torch
+
+
+def count_classes(loader{parameter}):
+    most = 0
+    for batch in loader:
+        labels = torch.unique(batch["label"]{moved})
+        most = max(most, *[label.item() for label in labels.flatten()])
+    return most + 1
+"""
+COUNTS = """\
+import sys
+
+import torch
+from classes import count_classes
+from data import make_loader
+
+loader = make_loader(sys.argv[1])
+network = torch.nn.Linear(2, count_classes(loader{given})).cuda()
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameter", "moved", "given", "told"),
+    [("", "", "", False), ("", ".cuda()", "", True), (", network", "", ", torch.nn.Linear(2, 2).cuda()", True)],
+)
+def test_what_gets_a_loader_alone_has_batches_on_the_host(
+    project: Project, parameter: str, moved: str, given: str, told: bool
+) -> None:
+    project.write({"classes.py": COUNTED.format(parameter=parameter, moved=moved), "train.py": COUNTS.format(given=given)})
+    assert ("item-in-python-loop" in {rule for rule, _ in project.rules()}) is told
+
+
+LEFT = """\
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+
+class Pictures(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __getitem__(self, index):
+        return torch.as_tensor(list(Image.open(self.paths[index]).getdata()))
+
+    def __len__(self):
+        return len(self.paths)
+
+
+def {name}(network, batches):
+    return sum(network(x.cuda()).sum() for x in batches)
+
+
+def train(network, optimizer, paths):
+    loader = DataLoader(Pictures(paths))
+    batches = DataLoader(Pictures(paths), num_workers=4)
+    for x in batches:
+        network(x.cuda()).sum().backward()
+        optimizer.step()
+    return {called}(network, batches)
+
+
+if __name__ == "__main__":
+    train(torch.nn.Linear(2, 2).cuda(), optimizer, paths)
+"""
+
+
+@pytest.mark.parametrize(("name", "called", "told"), [("eval", "eval", False), ("evaluate", "eval", True)])
+def test_a_function_of_the_file_is_not_what_runs_texts(project: Project, name: str, called: str, told: bool) -> None:
+    project.write({"train.py": LEFT.format(name=name, called=called)})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told

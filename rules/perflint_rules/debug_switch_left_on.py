@@ -25,9 +25,10 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 ## When it stays silent
 Under a condition, in functions whose name says what they are for (`enable_debug_mode`), where the value is no literal, with
 `fast_dev_run`, in test suites, and where the same function sets cuDNN's switch again: that leaves out cuDNN for a few lines,
-as a rule for a layer that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), where
-the same code has started CUDA before it sets the variable, which is too late, and for anomaly mode in a script that is called
-after an evaluation and never goes backward, select it to see it.
+as a rule for a layer that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), where a
+function leaves it out, or a program without convolutions and recurrent layers, where the same code has started CUDA before it
+sets the variable, which is too late, and for anomaly mode in a script that is called after an evaluation and never goes
+backward, select it to see it.
 
 And where Lightning's trainer undoes it: from version 1.5 on it fits within `torch.autograd.set_detect_anomaly(...)` of its own
 argument `detect_anomaly`, which is False by default, whatever the program has set before (as the sources of 1.5.0, 1.6.0,
@@ -68,6 +69,8 @@ _STARTS_CUDA = tuple(
 """What initializes CUDA, which reads the variables then."""
 _REASONS = re.compile(r"crash|safe|prevent|avoid|fix|work.?around|\bbug|error|fail|hang|segfault|unstable|memory", re.I)
 _EVALUATES = re.compile(r"(?:^|_)(?:test|eval|infer|predict|sampl|generat|demo|visual)", re.I)
+_OF_CUDNN = re.compile(rb"Conv|LSTM|GRU|RNN|BatchNorm|resnet|unet|vgg", re.I)
+"""What cuDNN has kernels for, and networks that are built of it."""
 _FOR_DEBUGGING = re.compile(r"debug|anomal|detect_nan", re.I)
 
 
@@ -93,7 +96,7 @@ def check(code: Code) -> Iterator[Finding]:
     for node in code.flow.stores:
         if _leaves_cudnn_out(code, node) and not _is_set_again(code, node) and not _is_decided(code, node):
             message = "without cuDNN, convolutions and recurrent layers run by torch's own kernels; leave it out"
-            yield code.finding(node, message, severity=_worth(code, node, _has_reason(code, node)))
+            yield code.finding(node, message, severity=_worth(code, node, _has_reason(code, node) or not _matters(code)))
         name = _variable(code, node)
         if name is not None and not _is_decided(code, node):
             message = f"with `{name}` each kernel launch waits for the kernel; set it where the program is started"
@@ -171,6 +174,11 @@ def _leaves_cudnn_out(code: Code, node: ast.expr) -> bool:
         and isinstance(statement, ast.Assign)
         and code.value(statement.value).literal is False
     )
+
+
+def _matters(code: Code) -> bool:
+    """Whether a script leaves out cuDNN for layers that it has: a function may be called by nobody, or where it is asked to."""
+    return code.scope.is_module and code.facts.project.program_holds(code.source.path, _OF_CUDNN)
 
 
 def _is_set_again(code: Code, node: ast.expr) -> bool:

@@ -29,8 +29,8 @@ cache when memory runs short, and not before.
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0` or a test of free memory, in an exception handler, once per epoch or between phases.
-In evaluations, in functions that are named for trying out what fits into memory (`find_batch_size`), and where the fix is
-unsafe, select it to see it.
+In evaluations, in functions that are named for trying out what fits into memory (`find_batch_size`) or that measure how much
+memory is taken (`reset_peak_memory_stats`), select it to see it.
 
 ## Fix safety
 Assumes `memory-to-spare`: a program at the last byte of its GPU, or one that shares it, may run out of memory. Unsafe for
@@ -84,6 +84,7 @@ def check(code: Code) -> Iterator[Finding]:
         trains = code.facts.loops.is_of_training(code.scope, call) and not _TRIES_SIZES.search(code.scope.qualname)
         named = code.flow.calls_named
         trains = trains and ("backward" not in named or "step" in named)  # without a step it only looks at gradients
+        trains = trains and not any(code.calls("reset_peak_memory_stats", "reset_max_memory_allocated"))
         yield code.finding(call, message, fix, missing, severity=None if trains else Severity.INFO)
 
 

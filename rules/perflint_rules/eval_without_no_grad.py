@@ -121,6 +121,7 @@ _FRAMEWORK_HOOKS = words("validation_step test_step predict_step training_step f
         (NETWORK_CALL, ".eval("),
     ],
     fixes=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report forward passes whose graph is dropped."""

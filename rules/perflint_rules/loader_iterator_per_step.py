@@ -86,7 +86,10 @@ def _is_loader(code: Code, node: ast.expr) -> bool:
     if any(scope is not code.scope and is_called_again(code, scope, _DEPTH) for scope in sites):
         return False
     loop = code.step_loop(node)
-    definitions = code.flow.reaching.get(node, frozenset())
+    holder = node
+    while isinstance(holder, ast.Attribute | ast.Subscript):
+        holder = holder.value  # `solver.loaders["train"]`
+    definitions = code.flow.reaching.get(holder, frozenset())
     if loop is None:
         return all(d.kind == "parameter" for d in definitions)  # one that is made here is made in each step, too
     return not any(block is loop.block for d in definitions for block in d.block.ancestry())

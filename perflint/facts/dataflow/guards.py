@@ -270,18 +270,32 @@ def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
         return True
     for definition in flow.reaching.get(node, frozenset()):
         if definition.kind == "for" and definition.value is not None:
-            iterated = definition.value
-            if isinstance(iterated, ast.Call):
-                name = (path_of(iterated.func) or "").rpartition(".")[2]
-                if name in ("range", "trange", "xrange"):
-                    return True
-                if name in ("enumerate", "tqdm") and definition.index[:1] == (0,) and not _are_arguments(flow, iterated.args):
-                    return True
+            if _goes_over_numbers(flow, definition.value, definition.index[:1] == (0,), depth):
+                return True
         elif definition.kind == "augmented" or (definition.kind == "parameter" and definition.name in _BATCH_NUMBERS):
             return True
         elif depth and definition.kind == "assign" and not definition.index and isinstance(definition.value, _COMPUTED):
             if _counts(flow, definition.value, depth - 1):
                 return True
+    return False
+
+
+def _goes_over_numbers(flow: Flow, iterated: ast.expr, takes_first: bool, depth: int) -> bool:
+    """Whether a loop counts: over a range, a bar of one, a name for one; takes_first: what `enumerate` gives first."""
+    match iterated:
+        case ast.Call():
+            name = (path_of(iterated.func) or "").rpartition(".")[2]
+            if name in ("range", "trange", "xrange"):
+                return True
+            if name == "tqdm" and iterated.args and depth:
+                if _goes_over_numbers(flow, iterated.args[0], takes_first, depth - 1):
+                    return True
+            return name in ("enumerate", "tqdm") and takes_first and not _are_arguments(flow, iterated.args)
+        case ast.Name() if depth:
+            found = flow.reaching.get(iterated, frozenset())
+            values_of = [d.value for d in found if d.kind == "assign" and d.value is not None and not d.index]
+            given = bool(found) and len(values_of) == len(found)
+            return given and all(_goes_over_numbers(flow, value, takes_first, depth - 1) for value in values_of)
     return False
 
 
@@ -329,6 +343,17 @@ def _ends_program(statement: ast.stmt) -> bool:
     """`sys.exit(1)`."""
     called = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(called, ast.Call) and path_of(called.func) in _EXITS
+
+
+def is_behind_the_end(flow: Flow, node: ast.AST) -> bool:
+    """Whether a node stands behind a `return` or the like, where no run gets to."""
+    statement: ast.AST = flow.statement(node)
+    while isinstance(statement, ast.stmt) and statement is not flow.scope.node:
+        siblings = flow.siblings(statement)
+        if any(isinstance(other, _LEAVING) or _ends_program(other) for other in siblings[: siblings.index(statement)]):
+            return True
+        statement = flow.parent.get(statement, flow.scope.node)
+    return False
 
 
 def once_then_leaves(flow: Flow, node: ast.AST, loop: Loop) -> bool:

@@ -325,10 +325,18 @@ def _hands_out_variables(flow: Flow) -> bool:
     """Whether a function hands on all its variables at once: `"{loss}".format(**locals())`, `eval(text)`."""
     calls = flow.calls_named
     return any(
-        isinstance(call.func, ast.Name) and not (name == "vars" and call.args)
+        isinstance(call.func, ast.Name) and not (name == "vars" and call.args) and not _is_own_function(flow, name)
         for name in ("locals", "vars", "eval", "exec")
         for call in calls.get(name, ())
     )
+
+
+def _is_own_function(flow: Flow, name: str) -> bool:
+    """Whether a name is that of a function of the file wherever the file's functions run: `def eval(net, loader)`."""
+    if flow.scope.is_module or name in flow.defined:
+        return False
+    bound = flow_of(flow.scope.module.top).definitions_of(name)
+    return bool(bound) and all(d.kind == "function" and d.block.parent is None for d in bound)
 
 
 def is_shown_whole(node: ast.AST) -> bool:

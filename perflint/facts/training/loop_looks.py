@@ -79,6 +79,24 @@ def loop_of_act(flow: Flow, call: ast.Call) -> Loop | None:
     return loop
 
 
+def calls_outside_of_loops(flow: Flow) -> list[ast.Call]:
+    """The calls of a function that stand in no loop, and whose function no loop of it calls, too.
+
+    Beside a loop that trains, none that is made instead of it: `if args.profile_only: return profile_one_step(model)`.
+    """
+    again = {call.func.id for call in flow.calls if isinstance(call.func, ast.Name) and loop_of_act(flow, call)}
+    once = [call for call in flow.calls if path_of(call.func) not in again and loop_of_act(flow, call) is None]
+    if any(loop_of_act(flow, call) for call in flow.calls_named.get("backward", ())):
+        return [call for call in once if not _is_returned_early(flow, call)]
+    return once
+
+
+def _is_returned_early(flow: Flow, call: ast.Call) -> bool:
+    """`if ...: return f(x)`."""
+    statement = flow.statement(call)
+    return isinstance(statement, ast.Return) and flow.block[call].kind == "then"
+
+
 def _goes_over_optimizers(loop: Loop) -> bool:
     return loop.iterated is not None and _OPTIMIZERS.search(ast.unparse(loop.iterated)) is not None
 

@@ -19,6 +19,7 @@ from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.training.feeders import belongs_to_loader, gives_batch
 from perflint.facts.training.forward_parts import in_forward, runs_now_and_then
 from perflint.facts.training.loop_looks import (
+    calls_outside_of_loops,
     counts_rounds,
     goes_over_chunks,
     holds_batch,
@@ -193,9 +194,7 @@ class Loops:
             if (_ACTS_NEEDLE if depth > 0 else _ACTS_HERE).search(scope.text) is not None:
                 with contextlib.suppress(SyntaxProblem):
                     flow = flow_of(scope)
-                    again = {call.func.id for call in flow.calls if isinstance(call.func, ast.Name) and loop_of_act(flow, call)}
-                    once = [call for call in flow.calls if path_of(call.func) not in again and loop_of_act(flow, call) is None]
-                    for call in sorted(once, key=_acts_by_others):
+                    for call in sorted(calls_outside_of_loops(flow), key=_acts_by_others):
                         runs_back, takes_step = self.training_acts(scope, call, depth)
                         backward, steps = backward or runs_back, steps or takes_step
                         if backward and steps:

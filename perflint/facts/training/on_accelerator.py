@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
 
@@ -15,7 +16,7 @@ from perflint.facts.values.values import Batch, ClassRef, Output, Place, Tensor,
 from perflint.source.cells import SUFFIX
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.texts import last_name
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout, made, words
 
 _MOVES = any_layout(
     rb"\. cuda \(|\. to \( (?:\w+ \. )*(?:\w*(?:dev|gpu|rank|cuda)|['\"](?:cuda|mps|xla|npu|xpu))|\bdevice = (?!None|['\"]cpu)"
@@ -23,6 +24,9 @@ _MOVES = any_layout(
     rb"|set_default_(?:device|tensor_type)|device_map|['\"]nccl['\"]|\bxla_device\b|\bfastai\b|\bcatalyst\b"
 )
 """What moves something to a device, or has it moved."""
+_MOVES_BATCHES = any_layout(rb"ccelerat|\b[Ff]abric\b|lightning|deepspeed|DeviceDataLoader|\bfastai\b|\bxla\b|\bdali\b")
+"""What has the batches of loaders moved."""
+_LOADER = made(r"loader|(?:^|_)dl$", re.I)
 _MOVES_ITSELF = any_layout(rb"\. (?:to|cuda) \(")
 _DEFAULTS = any_layout(rb"set_default_(?:device \( (?!['\"]cpu)|tensor_type \( ['\"]?torch \. cuda)|class \w+ \( \w*Trainer\b")
 """What makes all that is made afterwards on a device, or takes care of networks that are given to it."""
@@ -84,7 +88,7 @@ def _by_what_is_near(facts: Facts, scope: Scope) -> Whereabouts | None:
     own: set[Hint] = set()
     if not is_notebook:  # whose cells are programs of their own
         own = {*hints_in(facts, scope), *(hints_in_class(facts, scope.owner) if scope.owner is not None else ())}
-    if not is_notebook and _makes_all_for_cpu(facts, scope):
+    if not is_notebook and (_makes_all_for_cpu(facts, scope) or _looks_at_batches_alone(facts, scope)):
         return Whereabouts.HOST
     if Hint.DEVICE in own:
         return Whereabouts.ACCELERATOR
@@ -113,6 +117,22 @@ def _makes_all_for_cpu(facts: Facts, scope: Scope) -> bool:
         if keyword.arg == "device" and facts.inference.value(scope, call.func).must_be(ClassRef)
     ]
     return bool(told) and all(device_place(facts.inference.value(scope, device)) is Place.HOST for device in told)
+
+
+def _looks_at_batches_alone(facts: Facts, scope: Scope) -> bool:
+    """Whether a function gets nothing but a loader, goes over it and runs no network: `count_classes(loader)`.
+
+    Its batches are on the host, unless the program has a library that moves those of all loaders.
+    """
+    names = [parameter.arg for parameter in scope.parameters]
+    if len(names) != 1 or not _LOADER.search(names[0]) or _MOVES_ITSELF.search(scope.text):
+        return False
+    flow = flow_of(scope)
+    if not any(isinstance(loop.iterated, ast.Name) and loop.iterated.id == names[0] for loop in flow.loops):
+        return False
+    if any(facts.loops.is_forward(scope, call) for call in flow.calls):
+        return False
+    return not facts.project.program_holds(scope.module.source.path, _MOVES_BATCHES)
 
 
 def _holds(facts: Facts, scopes: Iterable[Scope], wanted: Hint) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.guards import is_behind_the_end
 from perflint.facts.facts import Facts
 from perflint.facts.training.left_out import branch_test
 from perflint.facts.values.arguments import argument
@@ -46,10 +47,15 @@ class _UnknownError(Exception):
 
 
 def is_switched_off(facts: Facts, scope: Scope, node: ast.AST, depth: int = 2) -> bool:
-    """Whether a branch around a node, or around all calls of its function, is taken only if somebody gives an option."""
+    """Whether a branch around a node, or around all calls of its function, is taken only if somebody gives an option.
+
+    Or never, behind a `return`.
+    """
     flow = flow_of(scope)
     if node not in flow.block:
         return False
+    if is_behind_the_end(flow, node):
+        return True
     for block in flow.block[node].ancestry():
         asked = branch_test(block, node)
         if asked is not None:
