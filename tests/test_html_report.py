@@ -276,7 +276,7 @@ def test_without_findings(project: Project, monkeypatch: pytest.MonkeyPatch) -> 
 RARE = """\
 import torch
 
-torch.backends.cudnn.enabled = False
+torch.autograd.set_detect_anomaly(True)
 
 
 def run(batches):

@@ -169,9 +169,8 @@ def check(code: Code) -> Iterator[Finding]:
                 missing += code.feared(LOOKS_AT_FUNCTIONS)
             edits = _decorated(code) if len(reported) == 1 else ()
             fix = code.fix("switch autograd off for the function", edits, unless=missing, leads_to=_NEXT) if edits else None
-            rank = None if code.may_take(fix) and goes_over_data(code, call) else Severity.INFO
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"
-            yield code.finding(call, message, fix, missing, severity=rank)
+            yield code.finding(call, message, fix, missing, severity=None if goes_over_data(code, call) else Severity.INFO)
         elif not ends and code.flow.statement(call) not in said:
             said.add(code.flow.statement(call))
             missing = statement_without_graph(code.facts, scope, call)
