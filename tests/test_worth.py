@@ -720,3 +720,95 @@ if __name__ == "__main__":
 def test_a_function_of_the_file_is_not_what_runs_texts(project: Project, name: str, called: str, told: bool) -> None:
     project.write({"train.py": LEFT.format(name=name, called=called)})
     assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+
+
+OPTION = """\
+import argparse
+
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.functional import to_tensor
+
+
+class Images(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return to_tensor(Image.open(self.paths[index]))
+
+
+def main(args, network, optimizer, paths):
+    for x in DataLoader(Images(paths), batch_size=8, num_workers={given}):
+        network(x.cuda()).sum().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--num-workers", type=int, default={default})
+    main(parser.parse_args(), *made())
+"""
+PLAIN = "args.num_workers"
+
+
+@pytest.mark.parametrize(
+    ("given", "default", "readme", "settings", "told"),
+    [
+        (PLAIN, "0", "python train.py --lr 0.1", "lr: 0.1", True),
+        (f"int({PLAIN})", "0", "python train.py --lr 0.1", "num_workers: 0", True),
+        (PLAIN, "4", "python train.py --lr 0.1", "lr: 0.1", False),
+        (PLAIN, "0", "python train.py --num-workers 8", "lr: 0.1", False),
+        (PLAIN, "0", "python train.py --lr 0.1", "num_workers: 8", False),
+        (f"min({PLAIN}, 8)", "0", "python train.py --lr 0.1", "lr: 0.1", False),
+    ],
+    ids=["by default", "configured", "default", "command", "file of settings", "not known"],
+)
+def test_an_option_that_is_0_gives_no_workers(
+    project: Project, given: str, default: str, readme: str, settings: str, told: bool
+) -> None:
+    project.write({"train.py": OPTION.format(given=given, default=default), "configs/base.yaml": f"{settings}\n"})
+    project.write({"README.md": f"# Train\n\n    {readme}\n"})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+
+
+TEMPLATED = """\
+import argparse
+
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", type=str, default="cpu", choices=["cpu", "cuda"])
+args = parser.parse_args()
+{template}
+
+
+class Images(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __getitem__(self, index):
+        return torch.as_tensor(list(Image.open(self.paths[index]).getdata()))
+
+
+def train(network, optimizer, paths):
+    for x in DataLoader(Images(paths)):
+        network(x.to(args.device)).sum().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    train(*made(args.device))
+"""
+
+
+@pytest.mark.parametrize(("template", "told"), [("args.device = 'cuda'", True), ("", False)])
+def test_an_option_that_the_program_sets_is_no_matter_of_commands(project: Project, template: str, told: bool) -> None:
+    project.write({"main.py": TEMPLATED.format(template=template), "README.md": "# Run\n\n    python main.py --train\n"})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told

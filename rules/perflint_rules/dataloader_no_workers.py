@@ -3,7 +3,8 @@
 ## What it does
 Finds `DataLoader(...)` without workers over a dataset of the project whose samples are read from files, decoded or
 tokenised, or over images of `torchvision.datasets` that are read from files or transformed, also by way of a dataset of the
-project (`self.images[i]`).
+project (`self.images[i]`) or of `random_split`. Without workers is also `num_workers=0`, and an option that is 0 by default
+and that no command or file of settings of the project sets.
 
 ## Why it is slow
 With `num_workers=0` the training process makes each batch itself, and the GPU waits meanwhile. With workers, batches are
@@ -30,17 +31,18 @@ loader = DataLoader(Images(), batch_size=64, num_workers=4)
 `perflint_runtime.tune_loader` measures how many pay.
 
 ## When it stays silent
-When the number of workers is given and not 0, or not known; for datasets that are not the project's own; when no sample opens
+When the number of workers is not 0, or not known; for datasets that are not the project's own; when no sample opens
 a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which
 workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model write
 text, or evaluates, in programs that are run without a GPU or move all to the CPU, where a sample is only tokenised or uses the
 GPU itself, where the loader is made in a step, where the few samples are written out, and for the digits of MNIST and the
-like, select it to see it.
+like, and where a comment says why the number is 0, a notebook has it so or another file, select it to see it.
 
 ## Fix safety
 Unsafe: random numbers that samples draw come from other generators in workers, which see no later change of the dataset, and
 how many workers pay depends on the machine. There is no fix where samples use the GPU, and where the file's top makes the
-loader without `if __name__ == "__main__":`: workers that are spawned (Windows, macOS) would run the program anew.
+loader without `if __name__ == "__main__":`: workers that are spawned (Windows, macOS) would run the program anew. An option
+keeps its default.
 """
 
 import ast
@@ -48,10 +50,8 @@ from collections.abc import Iterator
 
 from perflint.api import (
     DATA_LOADER,
-    CannotRewrite,
     Code,
     Cost,
-    Edit,
     External,
     Finding,
     Kind,
@@ -61,7 +61,7 @@ from perflint.api import (
     Scope,
     Severity,
     Whereabouts,
-    add_keyword,
+    ancestors,
     any_layout,
     find_method,
     flow_of,
@@ -72,6 +72,7 @@ from perflint.api import (
     words,
 )
 from perflint_rules.loader_use import begins_anew, worth
+from perflint_rules.loader_workers import SOME_WORKERS, how_to_get_workers, is_without_on_purpose, with_workers
 from perflint_rules.loaders_of_evaluations import is_for_evaluation
 from perflint_rules.pictures import images, is_quick
 from perflint_rules.repeated_calls import is_called_again
@@ -85,14 +86,12 @@ _READS = words(
     safetensors.torch.load_file
     """
 )
+_READY = ("torchvision.datasets.", "torchaudio.datasets.")
 _TO_GPU = any_layout(rb"\. cuda \(|\. to \( (?:self \. )?device\b|device = (?:self \. )?device\b|requires_grad")
 _OWN = Option("readers", (), "Names of further functions and methods that read or decode a sample")
-_SOME = 4
-"""Workers of a fix: enough to decode beside a training, and few enough for a small machine."""
 _ELSEWHERE = Obligation(
     Kind.RANDOMNESS, "samples are made in other processes: their random numbers differ, and they see no change of the dataset"
 )
-_MAIN = any_layout(rb"__name__ == ['\"]__main__['\"]")
 _DRAWS = words("random randint randrange choice uniform rand")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
 
@@ -111,32 +110,23 @@ def check(code: Code) -> Iterator[Finding]:
     if is_test(code.scope):
         return
     for loader in (*code.loaders(), *code.kindred_loaders()):
-        if loader.workers != 0 or any(dataset.is_iterable for dataset in loader.datasets) or _goes_on(loader):
+        if not loader.is_left_without_workers or any(d.is_iterable for d in loader.datasets) or _goes_on(loader):
             continue
         each = (scope for scope in loader.sample_code() if not _runs_at_first(code, scope))
-        work = next(filter(None, (_work(code, scope) for scope in each)), images(loader.dataset))
-        if work is not None and not _is_deliberate(loader):
+        work = next(filter(None, (_work(code, scope) for scope in each)), images(loader.samples))
+        if work is not None:
             idle = loader.stays_on_host  # nothing trains on it
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
             waits = "what goes over the batches" if idle else waits
-            message = f"the main process itself makes each sample (`{work}`), and {waits} waits; pass `num_workers=`"
-            little = idle or _moves_samples(code, loader) or _is_made_often(code, loader)
+            message = f"the main process itself makes each sample (`{work}`), and {waits} waits; {how_to_get_workers(loader)}"
+            moves = _moves_samples(loader)
+            little = idle or moves or is_without_on_purpose(code, loader) or _is_made_often(code, loader)
             little = little or work.rpartition(".")[2] in _TOKENISES or is_for_evaluation(code, loader) or is_quick(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             little = little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches
-            fix = code.fix(f"make samples in {_SOME} workers", _with_workers(code, loader), unless=[_ELSEWHERE])
+            fix = code.fix(SOME_WORKERS, with_workers(code, loader, moves), unless=[_ELSEWHERE])
             severity = Severity.INFO if little else worth(code, loader)
             yield code.finding(loader.call, message, fix, [_ELSEWHERE], severity=severity)
-
-
-def _with_workers(code: Code, loader: LoaderCall) -> Iterator[Edit]:
-    if not code.is_external(loader.call.func, DATA_LOADER) or loader.gives("num_workers") is not False:
-        raise CannotRewrite("another class, or `**kwargs`, may give the number of workers")
-    if code.scope.is_module and not code.facts.project.holds(code.source.path, _MAIN):
-        raise CannotRewrite('workers that are spawned would run the program anew without `if __name__ == "__main__":`')
-    if _moves_samples(code, loader):
-        raise CannotRewrite("samples use the GPU, which processes that are forked cannot")
-    yield add_keyword(code.source, loader.call, "num_workers", str(_SOME))
 
 
 def _goes_on(loader: LoaderCall) -> bool:
@@ -156,7 +146,7 @@ def _runs_at_first(code: Code, scope: Scope) -> bool:
     return bool(sites) and all(is_guarded(flow_of(site.scope), site.node) for site in sites)
 
 
-def _moves_samples(code: Code, loader: LoaderCall) -> bool:
+def _moves_samples(loader: LoaderCall) -> bool:
     """Whether the code of a sample uses the GPU, which workers that are forked cannot (cuda-in-dataset)."""
     return any(_TO_GPU.search(scope.text) for scope in loader.sample_code())
 
@@ -171,14 +161,20 @@ def _is_drawn_anew(code: Code, loader: LoaderCall) -> bool:
     return is_called_again(code, code.scope, 2) and any(begins_anew(taker) for _, taker in loader.takers())
 
 
-def _is_deliberate(loader: LoaderCall) -> bool:
-    """Whether somebody has written the 0."""
-    return loader.gives("num_workers") is True
+def _is_of_ready_dataset(code: Code, scope: Scope, call: ast.Call) -> bool:
+    """`super().__getitem__(index)` of a dataset of torchvision or torchaudio, which reads and decodes a file."""
+    match call.func:
+        case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="__getitem__") if scope.owner is not None:
+            above = ancestors(code.facts.inference, scope.owner)
+            return any(isinstance(base, str) and base.startswith(_READY) for base in above)
+    return False
 
 
 def _work(code: Code, scope: Scope) -> str | None:
     """The call of a function that reads, decodes, tokenises, or draws for each part of a sample, as it is written."""
     for call in flow_of(scope).calls:
+        if _is_of_ready_dataset(code, scope, call):
+            return ast.unparse(call.func)
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if name in _TOKENISES or name in code.option(_OWN):
             return ast.unparse(call.func)

@@ -4,7 +4,13 @@ import ast
 
 from perflint.api import Alternative, LoaderCall, Object, Value, any_layout, argument, words
 
-_FOLDERS = words("ImageFolder")
+_FOLDERS = words(
+    """
+    ImageFolder DatasetFolder ImageNet Caltech101 Caltech256 Places365 Flowers102 OxfordIIITPet Food101 StanfordCars
+    FGVCAircraft DTD SUN397 CelebA Country211 GTSRB EuroSAT INaturalist VOCDetection VOCSegmentation CocoDetection
+    CocoCaptions Cityscapes SBDataset Imagenette LFWPeople LFWPairs WIDERFace Kitti
+    """
+)
 """Images that are read from files, one for each sample."""
 _DIGITS = words("MNIST FashionMNIST KMNIST EMNIST QMNIST USPS")
 _SMALL = words("CIFAR10 CIFAR100 SVHN STL10")
@@ -14,7 +20,7 @@ _AUGMENTS = any_layout(rb"\b(?:Random|Color|Auto|Rand|Trivial|Elastic|Gaussian|R
 
 def is_quick(loader: LoaderCall) -> bool:
     """Whether all samples lie in memory, and are digits, or small pictures that become tensors and no more."""
-    held = loader.dataset.alternatives
+    held = loader.samples.alternatives
     return bool(held) and all(map(_is_of_memory, held))
 
 
@@ -37,7 +43,7 @@ def images(dataset: Value) -> str | None:
         _scope, built = alternative.site
         if package != "torchvision.datasets" or not isinstance(built, ast.Call):
             return None
-        given = argument(built, None, "transform")
+        given = argument(built, None, "transform") or argument(built, None, "transforms")
         if name not in _FOLDERS and (given is None or isinstance(given, ast.Constant)):
             return None
         found = ast.unparse(built.func)

@@ -14,7 +14,7 @@ from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
-from perflint.facts.training.datasets import written_samples
+from perflint.facts.training.datasets import divides, written_samples
 from perflint.facts.training.taken_batches import may_move, takers_of
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
@@ -33,6 +33,8 @@ from perflint.facts.values.values import (
     Object,
     Sequence,
     Value,
+    join,
+    one,
 )
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
@@ -167,6 +169,28 @@ class LoaderCall:
         return not self.may_have_workers and self._is_declared(node.attr, rb"0\b")
 
     @property
+    def is_left_without_workers(self) -> bool:
+        """Whether it has no workers as far as the project tells: nor does a file of settings or a command give it some."""
+        if self.workers is not None or self.argument("num_workers") is None:
+            return self.workers == 0
+        name = self.worker_option
+        if name is None or self.facts.project.configured(name) != {"0.0"}:
+            return False
+        return not any(map(_gives_some(name).search, self.facts.project.commands()))
+
+    @property
+    def worker_option(self) -> str | None:
+        """The name of the option that its number of workers is: `args.num_workers`, `config["workers"]`."""
+        match self.argument("num_workers"):
+            case ast.Attribute(value=held, attr=name) if path_of(held) != "self":
+                return name
+            case ast.Subscript(slice=ast.Constant(value=str() as name)):
+                return name
+            case ast.Call(func=ast.Name(id="int"), args=[ast.Attribute(value=held, attr=name)]) if path_of(held) != "self":
+                return name
+        return None
+
+    @property
     def may_have_workers(self) -> bool:
         """Whether a number above 0 is written that may be its number of workers: a default, or one branch's."""
         node, given = self.argument("num_workers"), self.given("num_workers")
@@ -240,6 +264,8 @@ class LoaderCall:
     def _found(self) -> tuple[tuple[Dataset, ...], bool]:
         found: dict[Class, Dataset] = {}
         known = self._collect(self.dataset, found, 4)
+        if self.dataset.open:
+            self._collect(self.samples, found, 4)
         return tuple(found.values()), known
 
     @property
@@ -270,6 +296,12 @@ class LoaderCall:
                 case _:
                     known = False
         return known
+
+    @cached_property
+    def samples(self) -> Value:
+        """The datasets that it gives samples of, but for those of torch that hand on the samples of others."""
+        node = self.argument("dataset")
+        return join(_innermost(self.facts, self.scope, node, 4)) if node is not None else UNKNOWN
 
     @property
     def has_few_batches(self) -> bool:
@@ -347,6 +379,33 @@ def _hands_arguments_on(facts: Facts, cls: Class) -> bool:
     rest = method.node.args.kwarg if isinstance(method.node, ast.FunctionDef) else None
     calls = flow_of(method).calls_named["__init__"] if rest is not None else []
     return any(k.arg is None and path_of(k.value) == rest.arg for call in calls for k in call.keywords if rest is not None)
+
+
+def _innermost(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> Iterator[Value]:
+    """What a dataset hands on the samples of, through `random_split` and the wrappers of torch."""
+    value = facts.inference.value(scope, node)
+    bound = [d.value for d in flow_of(scope).reaching.get(node, ()) if d.kind == "assign" and len(d.index) <= 1]
+    made = bound[0] if len(bound) == 1 else node
+    if depth and isinstance(made, ast.Call) and made.args:
+        if facts.inference.value(scope, made.func).must(divides):
+            parts = made.args[0].elts if isinstance(made.args[0], (ast.List, ast.Tuple)) else made.args[:1]
+            for part in parts:
+                yield from _innermost(facts, scope, part, depth - 1)
+            return
+    for alternative in value.alternatives:
+        match alternative:
+            case Object(qualname, site=(Scope() as other, ast.Call(args=[inner, *_]))) if depth and _is_wrapper(qualname):
+                yield from _innermost(facts, other, inner, depth - 1)
+            case _:
+                yield one(alternative)
+    if value.open:
+        yield UNKNOWN
+
+
+@cache
+def _gives_some(option: str) -> re.Pattern[bytes]:
+    """What gives an option a number above 0 on a command line."""
+    return re.compile(rb"--%s(?:[ \t]+|=)[1-9]" % option.encode().replace(b"_", b"[-_]"))
 
 
 @cache

@@ -17,7 +17,7 @@ _SWITCH = any_layout(
 )
 _NUMBER = any_layout(rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"](--gpu\w*)['\"] ,[^)]*\bdefault = ['\"]?-1\b")
 """The number of the GPU, none by default."""
-_ANYHOW = any_layout(rb"\. cuda \( \)|cuda \. is_available \( \) else")
+_ANYHOW = any_layout(rb"\. cuda \( \)|cuda \. is_available \( \) else|\. device = ['\"]cuda")
 _CONSTANT = made(rb"^[ \t]*((?:use|with)_?(?:cuda|gpu))[ \t]*=(?!=)[ \t]*(False\b)?", re.M | re.I)
 _NAMES_GPU = made(rb"(?i:cuda|gpu|\bmps\b|\bxla|\bnpu|\bxpu|\bhpu|accelerat|fabric|lightning|[\"']auto[\"'])")
 _NAMES_CPU = made(rb"[\"']cpu[\"']")
