@@ -751,28 +751,33 @@ def main(args, network, optimizer, paths):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--num-workers", type=int, default={default})
-    main(parser.parse_args(), *made())
+    args = parser.parse_args(){more}
+    main(args, *made())
 """
 PLAIN = "args.num_workers"
 
 
 @pytest.mark.parametrize(
-    ("given", "default", "readme", "settings", "told"),
+    ("given", "default", "more", "readme", "settings", "told"),
     [
-        (PLAIN, "0", "python train.py --lr 0.1", "lr: 0.1", True),
-        (f"int({PLAIN})", "0", "python train.py --lr 0.1", "num_workers: 0", True),
-        (PLAIN, "4", "python train.py --lr 0.1", "lr: 0.1", False),
-        (PLAIN, "0", "python train.py --num-workers 8", "lr: 0.1", False),
-        (PLAIN, "0", "python train.py --lr 0.1", "num_workers: 8", False),
-        (f"min({PLAIN}, 8)", "0", "python train.py --lr 0.1", "lr: 0.1", False),
+        (PLAIN, "0", "", "python train.py --lr 0.1", "lr: 0.1", True),
+        (f"int({PLAIN})", "0", "", "python train.py --lr 0.1", "num_workers: 0", True),
+        (PLAIN, "4", "", "python train.py --lr 0.1", "lr: 0.1", False),
+        (PLAIN, "0", "", "python train.py --num-workers 8", "lr: 0.1", False),
+        (PLAIN, "0", "", "python train.py --lr 0.1", "num_workers: 8", False),
+        (f"min({PLAIN}, 8)", "0", "", "python train.py --lr 0.1", "lr: 0.1", False),
+        (PLAIN, "0", "\n    args.num_workers = 4 * args.gpus", "python train.py --lr 0.1", "lr: 0.1", False),
+        (PLAIN, "0, help='0 on Windows'", "", "python train.py --lr 0.1", "lr: 0.1", False),
+        (PLAIN, "0", "\n    root = r'D:\\pictures'", "python train.py --lr 0.1", "lr: 0.1", False),
+        (PLAIN, "0", "\n    torch.multiprocessing.set_start_method('spawn')", "python train.py --lr 0.1", "lr: 0.1", False),
     ],
-    ids=["by default", "configured", "default", "command", "file of settings", "not known"],
+    ids=["default", "configured", "4", "command", "settings", "unknown", "set", "help", "windows", "spawn"],
 )
 def test_an_option_that_is_0_gives_no_workers(
-    project: Project, given: str, default: str, readme: str, settings: str, told: bool
+    project: Project, given: str, default: str, more: str, readme: str, settings: str, told: bool
 ) -> None:
-    project.write({"train.py": OPTION.format(given=given, default=default), "configs/base.yaml": f"{settings}\n"})
-    project.write({"README.md": f"# Train\n\n    {readme}\n"})
+    code = OPTION.format(given=given, default=default, more=more)
+    project.write({"train.py": code, "configs/base.yaml": f"{settings}\n", "README.md": f"# Train\n\n    {readme}\n"})
     assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
 
 

@@ -36,13 +36,15 @@ a file, decodes, tokenises, or draws a random number for each of its parts in a 
 workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model write
 text, or evaluates, in programs that are run without a GPU or move all to the CPU, where a sample is only tokenised or uses the
 GPU itself, where the loader is made in a step, where the few samples are written out, and for the digits of MNIST and the
-like, and where a comment says why the number is 0, a notebook has it so or another file, select it to see it.
+like, where somebody has written the 0 or says what an option of that is for, where samples draw from a generator of the
+dataset (each worker would draw the same in every epoch), where workers are spawned (the program says so, or has paths of
+Windows), and beside a latent diffusion model, whose step takes far longer than a picture, select it to see it.
 
 ## Fix safety
 Unsafe: random numbers that samples draw come from other generators in workers, which see no later change of the dataset, and
-how many workers pay depends on the machine. There is no fix where samples use the GPU, and where the file's top makes the
-loader without `if __name__ == "__main__":`: workers that are spawned (Windows, macOS) would run the program anew. An option
-keeps its default.
+how many workers pay depends on the machine. There is no fix where samples use the GPU or draw from a generator of the dataset,
+where workers are spawned or get a lambda, and where the file's top makes the loader without `if __name__ == "__main__":`:
+workers that are spawned (Windows, macOS) would run the program anew. An option keeps its default.
 """
 
 import ast
@@ -72,7 +74,7 @@ from perflint.api import (
     words,
 )
 from perflint_rules.loader_use import begins_anew, worth
-from perflint_rules.loader_workers import SOME_WORKERS, how_to_get_workers, is_without_on_purpose, with_workers
+from perflint_rules.loader_workers import SOME_WORKERS, gain_little, how_to_get_workers, with_workers
 from perflint_rules.loaders_of_evaluations import is_for_evaluation
 from perflint_rules.pictures import images, is_quick
 from perflint_rules.repeated_calls import is_called_again
@@ -118,9 +120,11 @@ def check(code: Code) -> Iterator[Finding]:
             idle = loader.stays_on_host  # nothing trains on it
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
             waits = "what goes over the batches" if idle else waits
-            message = f"the main process itself makes each sample (`{work}`), and {waits} waits; {how_to_get_workers(loader)}"
+            message = (
+                f"the main process itself makes each sample (`{work}`), and {waits} waits; {how_to_get_workers(code, loader)}"
+            )
             moves = _moves_samples(loader)
-            little = idle or moves or is_without_on_purpose(code, loader) or _is_made_often(code, loader)
+            little = idle or moves or gain_little(code, loader) or _is_made_often(code, loader)
             little = little or work.rpartition(".")[2] in _TOKENISES or is_for_evaluation(code, loader) or is_quick(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             little = little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches

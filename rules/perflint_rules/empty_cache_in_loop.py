@@ -48,6 +48,7 @@ from perflint.api import (
     Edit,
     Finding,
     Kind,
+    LoopKind,
     Obligation,
     Severity,
     delete_statement,
@@ -84,6 +85,7 @@ def check(code: Code) -> Iterator[Finding]:
         trains = code.facts.loops.is_of_training(code.scope, call) and not _TRIES_SIZES.search(code.scope.qualname)
         named = code.flow.calls_named
         trains = trains and ("backward" not in named or "step" in named)  # without a step it only looks at gradients
+        trains = trains and (code.step_loop(call) is not None or LoopKind.TRAIN not in code.step_loops().values())
         trains = trains and not any(code.calls("reset_peak_memory_stats", "reset_max_memory_allocated"))
         yield code.finding(call, message, fix, missing, severity=None if trains else Severity.INFO)
 

@@ -1,21 +1,24 @@
-"""The number of workers that a loader is given, and what to write instead of none: no rule by itself."""
+"""The number of workers that a loader is given, whether some would help, and how to get them: no rule by itself."""
 
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
-from perflint.api import DATA_LOADER, CannotRewrite, Code, Edit, LoaderCall, add_keyword, any_layout, flow_of, path_of, replace
+from perflint.api import DATA_LOADER, CannotRewrite, Code, Edit, LoaderCall, add_keyword, any_layout, replace
 
-_SOME = 4
-"""Workers of a fix: enough to decode beside a training, and few enough for a small machine."""
-_REASONS = re.compile(
-    r"crash|safe|avoid|fix|bug|error|issue|problem|fail|hang|dead|memory|\bram\b|windows|mac|mps|pickl|fork|spawn|process|debug"
-    r"|notebook|jupyter|colab|determinis|reproduc|why|must|need|cannot|can't|do(?:es)?n't|not? |\bon purpose",
-    re.I,
-)
-"""What a comment holds that says why there are none."""
+SOME_WORKERS = "make samples in 4 workers"
+_SOME = "4"
+"""Enough to decode beside a training, and few enough for a small machine."""
 _MAIN = any_layout(rb"__name__ == ['\"]__main__['\"]")
-SOME_WORKERS = f"make samples in {_SOME} workers"
+_SPAWNS = any_layout(
+    rb"\b(?:set_start_method|get_context|multiprocessing_context) [(=] (?:method = )?['\"](?:spawn|forkserver)"
+)
+_OF_WINDOWS = re.compile(rb"['\"=\s][A-Z]:[\\/](?!/)|split\(['\"]\\\\|workers?\b[^\n]*#[^\n]*[Ww]indows")
+"""A path of a machine where workers are spawned: each starts anew in every epoch, which takes seconds."""
+_OWN_GENERATOR = any_layout(rb"self \. _?\w*(?:rng|random_state|generator)\w* \. \w+ \(")
+_LARGE_STEP = any_layout(rb"(?:from|import) diffusers\b")
+"""What trains networks beside whose steps a batch is decoded in no time."""
 
 
 def with_workers(code: Code, loader: LoaderCall, moves_samples: bool) -> Iterator[Edit]:
@@ -27,39 +30,56 @@ def with_workers(code: Code, loader: LoaderCall, moves_samples: bool) -> Iterato
     """
     if not code.is_external(loader.call.func, DATA_LOADER) or loader.gives("num_workers") is None:
         raise CannotRewrite("another class, or `**kwargs`, may give the number of workers")
-    if code.scope.is_module and not code.facts.project.holds(code.source.path, _MAIN):
+    if needs_guard(code):
         raise CannotRewrite('workers that are spawned would run the program anew without `if __name__ == "__main__":`')
-    if moves_samples:
-        raise CannotRewrite("samples use the GPU, which processes that are forked cannot")
+    if moves_samples or code.facts.project.program_holds(code.source.path, _SPAWNS):
+        raise CannotRewrite("samples use the GPU, which processes that are forked cannot, or workers are spawned")
+    if isinstance(loader.argument("collate_fn"), ast.Lambda):
+        raise CannotRewrite("workers that are spawned cannot get a lambda")
+    if draws_by_itself(loader):
+        raise CannotRewrite("each worker would draw the same in every epoch")
     written = loader.argument("num_workers")
     if written is None:
-        yield add_keyword(code.source, loader.call, "num_workers", str(_SOME))
+        yield add_keyword(code.source, loader.call, "num_workers", _SOME)
     elif isinstance(written, ast.Constant):
-        yield replace(code.source, written, str(_SOME))
+        yield replace(code.source, written, _SOME)
     else:
         raise CannotRewrite("an option gives the number of workers")
 
 
-def how_to_get_workers(loader: LoaderCall) -> str:
+def how_to_get_workers(code: Code, loader: LoaderCall) -> str:
     """What the user is to do, in his own terms."""
     written = loader.argument("num_workers")
+    where = ', behind `if __name__ == "__main__":`' if needs_guard(code) else ""
     if written is None:
-        return "pass `num_workers=`"
-    return f"raise `num_workers={ast.unparse(written)}`" + ("" if isinstance(written, ast.Constant) else ", which is 0")
+        return f"pass `num_workers=`{where}"
+    return f"raise `num_workers={ast.unparse(written)}`" + ("" if isinstance(written, ast.Constant) else ", which is 0") + where
 
 
-def is_without_on_purpose(code: Code, loader: LoaderCall) -> bool:
-    """Whether somebody says why there are no workers, by a comment at the 0 or in another file, or a notebook has none."""
-    written = loader.argument("num_workers")
-    if written is None:
-        return False
-    if code.source.cells is not None:
+def needs_guard(code: Code) -> bool:
+    """Whether workers that are spawned would run the program anew: its file's top makes the loader whatever runs it."""
+    return code.scope.is_module and not code.facts.project.holds(code.source.path, _MAIN)
+
+
+def draws_by_itself(loader: LoaderCall) -> bool:
+    """Whether a sample draws from a generator of the dataset: workers get a copy of it, the same one in every epoch."""
+    return any(_OWN_GENERATOR.search(scope.text) for scope in loader.sample_code())
+
+
+def gain_little(code: Code, loader: LoaderCall) -> bool:
+    """Whether workers would gain little: they are spawned for each epoch, draw what others drew, or a step takes seconds.
+
+    Or somebody has written a 0, or says what an option of that is 0 for.
+    """
+    project, path = code.facts.project, code.source.path
+    if any(project.program_holds(path, pattern) for pattern in (_SPAWNS, _OF_WINDOWS, _LARGE_STEP)) or draws_by_itself(loader):
         return True
-    bound = code.flow.reaching.get(written, ()) or flow_of(code.scope.module.top).definitions_of(path_of(written) or "")
-    statements = [code.flow.statement(loader.call), *(d.node for d in bound if d.kind == "assign")]
-    return any(d.kind == "import" for d in bound) or any(_has_reason(code, statement) for statement in statements)
+    if loader.argument("num_workers") is None:
+        return False
+    option = loader.worker_option
+    return option is None or project.program_holds(path, _tells_of_windows(option))
 
 
-def _has_reason(code: Code, node: ast.AST) -> bool:
-    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-    return any(_REASONS.search(code.source.line(row).partition("#")[2]) for row in range(max(first - 1, 1), last + 1))
+@cache
+def _tells_of_windows(option: str) -> re.Pattern[bytes]:
+    return re.compile(rb"--%s['\"][^)]*(?i:windows)" % option.encode().replace(b"_", b"[-_]"))

@@ -173,10 +173,12 @@ class LoaderCall:
         """Whether it has no workers as far as the project tells: nor does a file of settings or a command give it some."""
         if self.workers is not None or self.argument("num_workers") is None:
             return self.workers == 0
-        name = self.worker_option
-        if name is None or self.facts.project.configured(name) != {"0.0"}:
+        name, project = self.worker_option, self.facts.project
+        if name is None or project.configured(name) != {"0.0"}:
             return False
-        return not any(map(_gives_some(name).search, self.facts.project.commands()))
+        if project.anywhere(_gives_some(name)) or any(map(_gives_some(name).search, project.commands())):
+            return False
+        return not project.program_holds(self.scope.module.source.path, _sets(name))
 
     @property
     def worker_option(self) -> str | None:
@@ -404,8 +406,14 @@ def _innermost(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> Iterat
 
 @cache
 def _gives_some(option: str) -> re.Pattern[bytes]:
-    """What gives an option a number above 0 on a command line."""
-    return re.compile(rb"--%s(?:[ \t]+|=)[1-9]" % option.encode().replace(b"_", b"[-_]"))
+    """What gives an option a number above 0 on a command line, or in a list of its words."""
+    return re.compile(rb"--%s(?:[ \t]+|=|\\?['\"],[ \t]*\\?['\"])[1-9]" % option.encode().replace(b"_", b"[-_]"))
+
+
+@cache
+def _sets(option: str) -> re.Pattern[bytes]:
+    """What gives an attribute of such a name another value than 0: `args.num_workers = 4 * gpus`."""
+    return any_layout(rb"\w \. %s =(?!=)(?! 0\b)" % option.encode())
 
 
 @cache

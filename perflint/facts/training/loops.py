@@ -61,7 +61,7 @@ _ACTS_HERE = any_layout(rb"\. (?:backward|manual_backward|step)\b")
 """What a function holds that runs a backward pass or steps an optimizer itself."""
 _ACTING_NAME = made(r"backward|step|optimi[sz]e|forward_backward")
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
-_TRIES_OUT = made(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
+_TRIES_OUT = made(r"_*(?:test|bench|demo|example|check|overfit|profile|measure)", re.I)
 _MODEL = made(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
 _EVALUATES = made(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer|predict|score)(?:_\w+)?$")
 _CHOOSES = made(r"_?(?:act|(?:select|choose|get|take|pick|sample)_actions?)$")
