@@ -641,7 +641,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("layer", "told"), [("Conv2d(3, 8, 3)", True), ("Linear(3, 8)", False)])
+@pytest.mark.parametrize(("layer", "told"), [("Conv2d(3, 8, 3)", True), ("Linear(3, 8)", False), ("GraphConv(3, 8)", False)])
 def test_without_convolutions_nothing_is_lost_without_cudnn(project: Project, layer: str, told: bool) -> None:
     project.write({"train.py": CUDNN.format(layer=layer)})
     assert ("debug-switch-left-on" in {rule for rule, _ in project.rules()}) is told

@@ -69,7 +69,7 @@ _STARTS_CUDA = tuple(
 """What initializes CUDA, which reads the variables then."""
 _REASONS = re.compile(r"crash|safe|prevent|avoid|fix|work.?around|\bbug|error|fail|hang|segfault|unstable|memory", re.I)
 _EVALUATES = re.compile(r"(?:^|_)(?:test|eval|infer|predict|sampl|generat|demo|visual)", re.I)
-_OF_CUDNN = re.compile(rb"Conv|LSTM|GRU|RNN|BatchNorm|resnet|unet|vgg", re.I)
+_OF_CUDNN = re.compile(rb"\bConv(?:Transpose)?[123]d\b|\b(?:LSTM|GRU|RNN)\b|(?i:resnet|unet|vgg|efficientnet|yolo)")
 """What cuDNN has kernels for, and networks that are built of it."""
 _FOR_DEBUGGING = re.compile(r"debug|anomal|detect_nan", re.I)
 

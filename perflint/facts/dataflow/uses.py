@@ -333,7 +333,12 @@ def _hands_out_variables(flow: Flow) -> bool:
 
 def _is_own_function(flow: Flow, name: str) -> bool:
     """Whether a name is that of a function of the file wherever the file's functions run: `def eval(net, loader)`."""
-    if flow.scope.is_module or name in flow.defined:
+    scope: Scope | None = flow.scope
+    while scope is not None and not scope.is_module:
+        if name in flow_of(scope).defined:
+            return False
+        scope = scope.parent
+    if flow.scope.is_module:
         return False
     bound = flow_of(flow.scope.module.top).definitions_of(name)
     return bool(bound) and all(d.kind == "function" and d.block.parent is None for d in bound)
