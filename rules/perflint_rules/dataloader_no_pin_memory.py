@@ -92,7 +92,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if loader.stays_on_host or _arrives_on_device(code, call) or gains_nothing(loader):
             continue
-        alone = loader.has_no_workers
+        alone = loader.is_left_without_workers
         helped = alone and not _gains_no_workers(loader)
         hint = "; with `num_workers=` others make and pin them while the GPU computes" if helped else ""
         own = (_OF_ANOTHER_CLASS,) if loader in kindred else ()

@@ -120,9 +120,8 @@ def check(code: Code) -> Iterator[Finding]:
             idle = loader.stays_on_host  # nothing trains on it
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
             waits = "what goes over the batches" if idle else waits
-            message = (
-                f"the main process itself makes each sample (`{work}`), and {waits} waits; {how_to_get_workers(code, loader)}"
-            )
+            cure = how_to_get_workers(code, loader)
+            message = f"the main process itself makes each sample (`{work}`), and {waits} waits; {cure}"
             moves = _moves_samples(loader)
             little = idle or moves or gain_little(code, loader) or _is_made_often(code, loader)
             little = little or work.rpartition(".")[2] in _TOKENISES or is_for_evaluation(code, loader) or is_quick(loader)

@@ -332,16 +332,21 @@ def _hands_out_variables(flow: Flow) -> bool:
 
 
 def _is_own_function(flow: Flow, name: str) -> bool:
-    """Whether a name is that of a function of the file wherever the file's functions run: `def eval(net, loader)`."""
+    """Whether a name is that of a plain function of the file, above this one, that nothing else binds or deletes."""
     scope: Scope | None = flow.scope
     while scope is not None and not scope.is_module:
         if name in flow_of(scope).defined:
             return False
         scope = scope.parent
-    if flow.scope.is_module:
+    module, top = flow.scope.module, flow_of(flow.scope.module.top)
+    bound = top.definitions_of(name)
+    if scope is flow.scope or len(bound) != 1 or module.star_imports or name in top.deleted:
         return False
-    bound = flow_of(flow.scope.module.top).definitions_of(name)
-    return bool(bound) and all(d.kind == "function" and d.block.parent is None for d in bound)
+    if re.search(rb"\bglobal\b[^\n]*\b%s\b" % name.encode(), module.source.body):
+        return False
+    (defined,) = bound
+    is_plain = defined.kind == "function" and defined.block.parent is None
+    return is_plain and module.scopes[name].row < flow.scope.row and not module.scopes[name].decorators
 
 
 def is_shown_whole(node: ast.AST) -> bool:

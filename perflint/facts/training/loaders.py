@@ -14,7 +14,7 @@ from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
-from perflint.facts.training.datasets import divides, written_samples
+from perflint.facts.training.datasets import written_samples
 from perflint.facts.training.taken_batches import may_move, takers_of
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
@@ -50,9 +50,10 @@ _ORDER = """
 _POSITIONS = {name: position for position, name in enumerate(_ORDER.split())}
 """Of `torch.utils.data.DataLoader`; further arguments are given by name only."""
 
-_WRAPPERS = frozenset(("Subset", "ConcatDataset", "ChainDataset", "random_split", "StackDataset"))
+_WRAPPERS = frozenset(("Subset", "ConcatDataset", "ChainDataset", "StackDataset"))
 """Datasets of torch that hand on the items of others."""
 
+_ITERABLE = frozenset(("torch.utils.data.IterableDataset",))
 _SAMPLES = ("__getitem__", "__getitems__", "__iter__", "__next__")
 _FEW_BATCHES = 4
 """In so short an epoch next to nothing can be made ahead, and workers start anew for each one."""
@@ -159,16 +160,6 @@ class LoaderCall:
         return found if type(found) is int else None
 
     @property
-    def has_no_workers(self) -> bool:
-        """Whether it has none, or none unless somebody gives an option that is 0 by default."""
-        node = self.argument("num_workers")
-        while isinstance(node, ast.Call) and last_name(node.func) == "int" and node.args:
-            node = node.args[0]
-        if self.workers is not None or not isinstance(node, ast.Attribute) or path_of(node.value) == "self":
-            return self.workers == 0
-        return not self.may_have_workers and self._is_declared(node.attr, rb"0\b")
-
-    @property
     def is_left_without_workers(self) -> bool:
         """Whether it has no workers as far as the project tells: nor does a file of settings or a command give it some."""
         if self.workers is not None or self.argument("num_workers") is None:
@@ -263,47 +254,22 @@ class LoaderCall:
         return self.facts.inference.value(self.scope, node) if node is not None else UNKNOWN
 
     @cached_property
-    def _found(self) -> tuple[tuple[Dataset, ...], bool]:
-        found: dict[Class, Dataset] = {}
-        known = self._collect(self.dataset, found, 4)
-        if self.dataset.open:
-            self._collect(self.samples, found, 4)
-        return tuple(found.values()), known
-
-    @property
-    def datasets(self) -> tuple[Dataset, ...]:
-        """The classes of the project whose items it may hand out, also through torch's own wrappers."""
-        return self._found[0]
-
-    @property
-    def knows_all_datasets(self) -> bool:
-        """Whether nothing but `datasets` is behind it."""
-        return self._found[1]
-
-    def _collect(self, value: Value, found: dict[Class, Dataset], depth: int) -> bool:
-        inference = self.facts.inference
-        known = bool(value.alternatives) and not value.open
-        for alternative in value.alternatives:
-            match alternative:
-                case Instance(cls):
-                    iterable = classes.derives_from(inference, cls, frozenset(("torch.utils.data.IterableDataset",)))
-                    found[cls] = Dataset(cls, iterable)
-                case Object(qualname=qualname, site=(Scope() as scope, ast.Call() as built)) if depth and _is_wrapper(qualname):
-                    given = [*built.args[:1], *(k.value for k in built.keywords if k.arg in ("dataset", "datasets"))]
-                    parts = [self._collect(inference.value(scope, part), found, depth - 1) for part in given]
-                    known = known and bool(parts) and all(parts)
-                case Sequence(items) if depth:
-                    parts = [self._collect(item, found, depth - 1) for item in items]
-                    known = known and all(parts)
-                case _:
-                    known = False
-        return known
-
-    @cached_property
     def samples(self) -> Value:
         """The datasets that it gives samples of, but for those of torch that hand on the samples of others."""
         node = self.argument("dataset")
         return join(_innermost(self.facts, self.scope, node, 4)) if node is not None else UNKNOWN
+
+    @cached_property
+    def datasets(self) -> tuple[Dataset, ...]:
+        """The classes of the project among them."""
+        inference = self.facts.inference
+        held = dict.fromkeys(a.cls for a in self.samples.alternatives if isinstance(a, Instance))
+        return tuple(Dataset(cls, classes.derives_from(inference, cls, _ITERABLE)) for cls in held)
+
+    @property
+    def knows_all_datasets(self) -> bool:
+        """Whether nothing but `datasets` is behind it."""
+        return self.samples.must_be(Instance)
 
     @property
     def has_few_batches(self) -> bool:
@@ -384,23 +350,30 @@ def _hands_arguments_on(facts: Facts, cls: Class) -> bool:
 
 
 def _innermost(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> Iterator[Value]:
-    """What a dataset hands on the samples of, through `random_split` and the wrappers of torch."""
-    value = facts.inference.value(scope, node)
-    bound = [d.value for d in flow_of(scope).reaching.get(node, ()) if d.kind == "assign" and len(d.index) <= 1]
-    made = bound[0] if len(bound) == 1 else node
-    if depth and isinstance(made, ast.Call) and made.args:
-        if facts.inference.value(scope, made.func).must(divides):
-            parts = made.args[0].elts if isinstance(made.args[0], (ast.List, ast.Tuple)) else made.args[:1]
-            for part in parts:
-                yield from _innermost(facts, scope, part, depth - 1)
-            return
+    """What a dataset hands on the samples of, through torch's wrappers and a part of what `random_split` gives."""
+    bound = [d for d in flow_of(scope).reaching.get(node, ()) if d.kind == "assign" and len(d.index) == 1]
+    made = bound[0].value if len(bound) == 1 == len(flow_of(scope).reaching[node]) else None
+    if depth and isinstance(made, ast.Call) and made.args and facts.inference.value(scope, made.func).must(_is_random_split):
+        yield from _innermost(facts, scope, made.args[0], depth - 1)
+    else:
+        yield from _unwrapped(facts, facts.inference.value(scope, node), depth)
+
+
+def _unwrapped(facts: Facts, value: Value, depth: int) -> Iterator[Value]:
     for alternative in value.alternatives:
         match alternative:
-            case Object(qualname, site=(Scope() as other, ast.Call(args=[inner, *_]))) if depth and _is_wrapper(qualname):
-                yield from _innermost(facts, other, inner, depth - 1)
+            case Object(qualname, site=(Scope() as scope, ast.Call() as built)) if depth and _is_wrapper(qualname):
+                given = [*built.args[:1], *(k.value for k in built.keywords if k.arg in ("dataset", "datasets"))]
+                for node in given:
+                    yield from _innermost(facts, scope, node, depth - 1)
+                if not given:
+                    yield UNKNOWN
+            case Sequence(items) if depth:
+                for item in items:
+                    yield from _unwrapped(facts, item, depth - 1)
             case _:
                 yield one(alternative)
-    if value.open:
+    if value.open or not value.alternatives:
         yield UNKNOWN
 
 
@@ -427,6 +400,14 @@ def _option(name: str, default: bytes) -> re.Pattern[bytes]:
         rb"['\"]%s['\"] :" % written,
     )
     return any_layout(rb"(?:%s) %b" % (b"|".join(declared), default))
+
+
+def _is_random_split(callee: Alternative) -> bool:
+    return (
+        isinstance(callee, External)
+        and callee.qualname.startswith("torch.utils.data")
+        and callee.qualname.endswith(".random_split")
+    )
 
 
 def _is_wrapper(qualname: str) -> bool:
