@@ -122,4 +122,4 @@ def loader_row(body: str) -> int:
 def test_it_has_no_workers_unless_somebody_asks_for_them(option: str, given: str, expected: bool) -> None:
     declared = f"import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--workers', {option})\n"
     found = loader(f"{declared}\ndef f(args):\n    return DataLoader(Images([]), num_workers={given})\n")
-    assert found.has_no_workers is expected
+    assert found.is_left_without_workers is expected
