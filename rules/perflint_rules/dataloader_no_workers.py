@@ -35,15 +35,15 @@ When the number of workers is not 0, or not known; for datasets that are not the
 a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which
 workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model write
 text, or evaluates, in programs that are run without a GPU or move all to the CPU, where a sample is only tokenised or uses the
-GPU itself, where the loader is made in a step, where the few samples are written out, and for the digits of MNIST and the
-like, where somebody has written the 0 or says what an option of that is for, where samples draw from a generator of the
+GPU itself, where the loader is made in a step, where the few samples are written out or kept in memory by an option, and for the
+digits of MNIST and the like, where the help of an option says what its 0 is for, where samples draw from a generator of the
 dataset (each worker would draw the same in every epoch), where workers are spawned (the program says so, or has paths of
 Windows), and beside a latent diffusion model, whose step takes far longer than a picture, select it to see it.
 
 ## Fix safety
 Unsafe: random numbers that samples draw come from other generators in workers, which see no later change of the dataset, and
 how many workers pay depends on the machine. There is no fix where samples use the GPU or draw from a generator of the dataset,
-where workers are spawned or get a lambda, and where the file's top makes the loader without `if __name__ == "__main__":`:
+where workers are spawned or get a lambda, and where a file's top makes the loader without `if __name__ == "__main__":`:
 workers that are spawned (Windows, macOS) would run the program anew. An option keeps its default.
 """
 

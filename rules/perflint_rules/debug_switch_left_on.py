@@ -51,6 +51,7 @@ from perflint.api import (
     Cost,
     Finding,
     Severity,
+    argument,
     backward_below,
     backward_in,
     is_test,
@@ -68,6 +69,7 @@ _STARTS_CUDA = tuple(
 )
 """What initializes CUDA, which reads the variables then."""
 _REASONS = re.compile(r"crash|safe|prevent|avoid|fix|work.?around|\bbug|error|fail|hang|segfault|unstable|memory", re.I)
+_SWITCHED_ON = re.compile(rb"^torch\.autograd\.set_detect_anomaly\((?:mode=)?True", re.MULTILINE)
 _EVALUATES = re.compile(r"(?:^|_)(?:test|eval|infer|predict|sampl|generat|demo|visual)", re.I)
 _OF_CUDNN = re.compile(rb"\bConv(?:Transpose)?[123]d\b|\b(?:LSTM|GRU|RNN)\b|(?i:resnet|unet|vgg|efficientnet|yolo)")
 """What cuDNN has kernels for, and networks that are built of it."""
@@ -87,7 +89,8 @@ def check(code: Code) -> Iterator[Finding]:
         return
     for call in code.calls_to(*_SWITCHES):
         if _switches_on(code, call) and not _is_decided(code, call) and not _is_undone(code, call):
-            yield code.finding(call, _RECORDS, severity=_worth(code, call, _records_nothing(code)))
+            is_little = _records_nothing(code) or _is_on_before(code)
+            yield code.finding(call, _RECORDS, severity=_worth(code, call, is_little))
     for call in code.calls_to(_TRAINER):
         given = {keyword.arg: keyword.value for keyword in call.keywords}
         detects = "detect_anomaly" in given and code.value(given["detect_anomaly"]).literal is True
@@ -119,6 +122,12 @@ def _records_nothing(code: Code) -> bool:
     return _EVALUATES.search(name) is not None and not trains
 
 
+def _is_on_before(code: Code) -> bool:
+    """Whether the file's own top switches it on for all that runs: told there, it is told."""
+    top = code.scope.module.top
+    return not code.scope.is_module and _SWITCHED_ON.search(top.text) is not None and not trainer_sets_anomaly_mode(code.facts, top)
+
+
 def _has_reason(code: Code, node: ast.expr) -> bool:
     """Whether a comment beside or right above a statement says why it is there."""
     row = code.flow.statement(node).lineno
@@ -129,10 +138,8 @@ def _has_reason(code: Code, node: ast.expr) -> bool:
 
 
 def _switches_on(code: Code, call: ast.Call) -> bool:
-    mode = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "mode"), None)
-    if mode is not None:
-        return code.value(mode).literal is True
-    return isinstance(code.flow.parent.get(call), ast.withitem)
+    mode = argument(call, 0, "mode")
+    return code.value(mode).literal is True if mode is not None else isinstance(code.flow.parent.get(call), ast.withitem)
 
 
 def _is_undone(code: Code, call: ast.Call) -> bool:
@@ -184,14 +191,11 @@ def _matters(code: Code) -> bool:
 def _is_set_again(code: Code, node: ast.expr) -> bool:
     """Whether a later statement of the same code gives the attribute another value."""
     order, target = code.flow.order, ast.unparse(node)
-    later = (store for store in code.flow.stores if order[store] > order[node] and ast.unparse(store) == target)
-    return any(not _leaves_cudnn_out(code, store) for store in later)
+    later = (store for store in code.flow.stores if order[store] > order[node])
+    return any(ast.unparse(store) == target and not _leaves_cudnn_out(code, store) for store in later)
 
 
 def _is_decided(code: Code, node: ast.AST) -> bool:
     """Whether a condition other than `if __name__ == "__main__"` stands above."""
-    for block in code.flow.block[node].ancestry():
-        if block.kind in ("then", "else", "handler"):
-            if not (isinstance(block.node, ast.If) and "__name__" in ast.unparse(block.node.test)):
-                return True
-    return False
+    decides = (b.node for b in code.flow.block[node].ancestry() if b.kind in ("then", "else", "handler"))
+    return any(not (isinstance(branch, ast.If) and "__name__" in ast.unparse(branch.test)) for branch in decides)

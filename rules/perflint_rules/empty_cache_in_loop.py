@@ -86,8 +86,16 @@ def check(code: Code) -> Iterator[Finding]:
         named = code.flow.calls_named
         trains = trains and ("backward" not in named or "step" in named)  # without a step it only looks at gradients
         trains = trains and (code.step_loop(call) is not None or LoopKind.TRAIN not in code.step_loops().values())
+        trains = trains and not _unrolls(code, call)
         trains = trains and not any(code.calls("reset_peak_memory_stats", "reset_max_memory_allocated"))
         yield code.finding(call, message, fix, missing, severity=None if trains else Severity.INFO)
+
+
+def _unrolls(code: Code, call: ast.Call) -> bool:
+    """Whether a step goes through loops of gradients of their own: all of them take far longer than to free memory once."""
+    step = code.step_loop(call)
+    within = (code.flow.loop(taken) for taken in code.flow.calls_named["grad"])
+    return any(loop is not None and loop is not step and (step is None or step in loop.ancestry()) for loop in within)
 
 
 def _relied_upon(code: Code, call: ast.Call) -> Iterator[Obligation | None]:

@@ -17,6 +17,7 @@ _SPAWNS = any_layout(
 _OF_WINDOWS = re.compile(rb"['\"=\s][A-Z]:[\\/](?!/)|split\(['\"]\\\\|workers?\b[^\n]*#[^\n]*[Ww]indows")
 """A path of a machine where workers are spawned: each starts anew in every epoch, which takes seconds."""
 _OWN_GENERATOR = any_layout(rb"self \. _?\w*(?:rng|random_state|generator)\w* \. \w+ \(")
+_KEEPS = re.compile(rb"\b\w*(?:cache|preload|in_?memory|in_?ram)\w*\b", re.IGNORECASE)
 _LARGE_STEP = any_layout(rb"(?:from|import) diffusers\b")
 """What trains networks beside whose steps a batch is decoded in no time."""
 
@@ -57,8 +58,13 @@ def how_to_get_workers(code: Code, loader: LoaderCall) -> str:
 
 
 def needs_guard(code: Code) -> bool:
-    """Whether workers that are spawned would run the program anew: its file's top makes the loader whatever runs it."""
-    return code.scope.is_module and not code.facts.project.holds(code.source.path, _MAIN)
+    """Whether workers that are spawned would run the program anew: a file's top makes the loader whatever runs it.
+
+    Or calls the function that does.
+    """
+    sites = code.facts.inference.callers.sites(code.scope).sites if not code.scope.is_module else ()
+    tops = (code.scope, *(site.scope for site in sites))
+    return any(top.is_module and not code.facts.project.holds(top.module.source.path, _MAIN) for top in tops)
 
 
 def draws_by_itself(loader: LoaderCall) -> bool:
@@ -69,15 +75,26 @@ def draws_by_itself(loader: LoaderCall) -> bool:
 def gain_little(code: Code, loader: LoaderCall) -> bool:
     """Whether workers would gain little: they are spawned for each epoch, draw what others drew, or a step takes seconds.
 
-    Or somebody has written a 0, or says what an option of that is 0 for.
+    Or samples are kept in memory, or an option says what its 0 is for.
     """
     project, path = code.facts.project, code.source.path
     if any(project.program_holds(path, pattern) for pattern in (_SPAWNS, _OF_WINDOWS, _LARGE_STEP)) or draws_by_itself(loader):
         return True
-    if loader.argument("num_workers") is None:
-        return False
     option = loader.worker_option
-    return option is None or project.program_holds(path, _tells_of_windows(option))
+    return _keeps_samples(code, loader) or (option is not None and project.program_holds(path, _tells_of_windows(option)))
+
+
+def _keeps_samples(code: Code, loader: LoaderCall) -> bool:
+    """Whether a dataset has an option for keeping its samples in memory, and the program says yes to it: `cache=True`."""
+    project, path = code.facts.project, code.source.path
+    methods = (method for dataset in loader.datasets for method in dataset.cls.methods.values())
+    names = {name for method in methods for name in _KEEPS.findall(method.text)}
+    return any(project.program_holds(path, _says_yes_to(name)) for name in sorted(names))
+
+
+@cache
+def _says_yes_to(option: bytes) -> re.Pattern[bytes]:
+    return any_layout(rb"\b%s (?:: bool )?= True\b" % option)
 
 
 @cache

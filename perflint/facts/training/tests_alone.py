@@ -10,7 +10,10 @@ from perflint.source.syntax import Scope
 from perflint.source.words import made
 
 _FOLDER = made(r"(?:^|[/\\])(?:tests?|(?:\w+[_-])?benchmarks?)[/\\]")
-_FILE = made(r"(?:^|[/\\_-])(?:bench(?:mark(?:s|ing)?)?|dry_?run|smoke(?:_test)?|poc)(?=$|[_.-])[^/\\]*\.(?:py|ipynb)\b", re.I)
+_FILE = made(
+    r"(?:^|[/\\_-])(?:bench(?:mark(?:s|ing)?)?|dry_?run|smoke(?:_test)?|poc|quick|sanity|toy)(?=$|[_.-])[^/\\]*\.(?:py|ipynb)\b",
+    re.I,
+)
 
 
 def is_of_tests(facts: Facts, path: str) -> bool:
