@@ -42,7 +42,14 @@ from perflint.facts.compiled.compiled import Root
 from perflint.facts.compiled.graph_breaks import GraphBreak
 from perflint.facts.dataflow.definitions import Block, Definition, Loop, path_of
 from perflint.facts.dataflow.flow import Flow, Region, flow_of
-from perflint.facts.dataflow.guards import is_guard, is_guarded, is_left_to_evaluation, is_seldom, once_then_leaves
+from perflint.facts.dataflow.guards import (
+    is_behind_the_end,
+    is_guard,
+    is_guarded,
+    is_left_to_evaluation,
+    is_seldom,
+    once_then_leaves,
+)
 from perflint.facts.dataflow.messages import is_message
 from perflint.facts.dataflow.same_value import names_behind, single_definition, step_definitions
 from perflint.facts.dataflow.statement_names import shown_target
@@ -356,6 +363,7 @@ __all__ = [
     "insert_after_block",
     "insert_before",
     "inspects_itself",
+    "is_behind_the_end",
     "is_blocking",
     "is_built_constant",
     "is_conditional",

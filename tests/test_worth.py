@@ -545,6 +545,8 @@ NORMS_ON_CUDA = CONFIGURED.format(device="torch.device('cuda')")
         ("mqar_benchmark.py", NORMS_ON_CUDA, "per-parameter-read", False),
         ("scaling_benchmarks/train.py", NORMS_ON_CUDA, "per-parameter-read", False),
         ("real_dry_run.py", NORMS_ON_CUDA, "per-parameter-read", False),
+        ("train_quick.py", NORMS_ON_CUDA, "per-parameter-read", False),
+        ("train.py", f"# This file is deprecated.\n{NORMS_ON_CUDA}", "per-parameter-read", False),
         ("workbench/train.py", NORMS_ON_CUDA, "per-parameter-read", True),
         ("epoch.py", NORMS_ON_CUDA, "per-parameter-read", True),
     ],
@@ -770,8 +772,10 @@ PLAIN = "args.num_workers"
         (PLAIN, "0, help='0 on Windows'", "", "python train.py --lr 0.1", "lr: 0.1", False),
         (PLAIN, "0", "\n    root = r'D:\\pictures'", "python train.py --lr 0.1", "lr: 0.1", False),
         (PLAIN, "0", "\n    torch.multiprocessing.set_start_method('spawn')", "python train.py --lr 0.1", "lr: 0.1", False),
+        (PLAIN, "0", "\n    trainer = Trainer(overfit_batches=1)", "python train.py --lr 0.1", "lr: 0.1", False),
+        ("0", "4", "", "python train.py --lr 0.1", "lr: 0.1", True),
     ],
-    ids=["default", "configured", "4", "command", "settings", "unknown", "set", "help", "windows", "spawn"],
+    ids=["default", "configured", "4", "command", "settings", "unknown", "set", "help", "windows", "spawn", "few", "written"],
 )
 def test_an_option_that_is_0_gives_no_workers(
     project: Project, given: str, default: str, more: str, readme: str, settings: str, told: bool

@@ -354,9 +354,11 @@ class Code:
         needs_look = not self.may_take(fix)
         if self.is_in_budget or (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
             return True
+        if is_of_tests(self.facts, self.source.path):
+            return True
         if self.rule.costs is None:
             return False
-        if is_switched_off(self.facts, self.scope, node) or is_of_tests(self.facts, self.source.path):
+        if is_switched_off(self.facts, self.scope, node):
             return True
         if self.rule.costs not in (Cost.WAIT, Cost.COPY):
             return False

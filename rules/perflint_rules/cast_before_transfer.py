@@ -64,7 +64,7 @@ _EXACT_BYTES = {"float32": 2, "float64": 4, "int64": 8, "int32": 4}
 @rule(
     category="transfer",
     costs=Cost.COPY,
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     needs=[(any_layout(rb"\. (?:float|double|long|int) \( \) \. (?:to|cuda) \("),)],
     fixes=True,
     by_fix=True,

@@ -31,14 +31,15 @@ loader = DataLoader(Images(), batch_size=64, num_workers=4)
 `perflint_runtime.tune_loader` measures how many pay.
 
 ## When it stays silent
-When the number of workers is not 0, or not known; for datasets that are not the project's own; when no sample opens
-a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which
-workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model write
-text, or evaluates, in programs that are run without a GPU or move all to the CPU, where a sample is only tokenised or uses the
-GPU itself, where the loader is made in a step, where the few samples are written out or kept in memory by an option, and for the
-digits of MNIST and the like, where the help of an option says what its 0 is for, where samples draw from a generator of the
-dataset (each worker would draw the same in every epoch), where workers are spawned (the program says so, or has paths of
-Windows), and beside a latent diffusion model, whose step takes far longer than a picture, select it to see it.
+When the number of workers is not 0, or not known; for datasets that are not the project's own; when no sample opens a file,
+decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which workers
+would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model write text, or
+evaluates, in programs that are run without a GPU or move all to the CPU, where a sample is only tokenised or masked or uses
+the GPU itself, where the loader is made in a step, where the few samples are written out or kept in memory by an option,
+and for the digits of MNIST and the like, where the help of an option says what its 0 is for, where samples draw from a
+generator of the dataset (each worker would draw the same in every epoch), where workers are spawned (the program says so,
+or has paths of Windows), and beside a latent diffusion model, whose step takes far longer than a picture, select it to see
+it.
 
 ## Fix safety
 Unsafe: random numbers that samples draw come from other generators in workers, which see no later change of the dataset, and
@@ -67,6 +68,7 @@ from perflint.api import (
     any_layout,
     find_method,
     flow_of,
+    is_behind_the_end,
     is_guarded,
     is_run_without_gpu,
     is_test,
@@ -96,6 +98,7 @@ _ELSEWHERE = Obligation(
 )
 _DRAWS = words("random randint randrange choice uniform rand")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
+_CHEAP = _DRAWS | _TOKENISES
 
 
 @rule(
@@ -124,7 +127,7 @@ def check(code: Code) -> Iterator[Finding]:
             message = f"the main process itself makes each sample (`{work}`), and {waits} waits; {cure}"
             moves = _moves_samples(loader)
             little = idle or moves or gain_little(code, loader) or _is_made_often(code, loader)
-            little = little or work.rpartition(".")[2] in _TOKENISES or is_for_evaluation(code, loader) or is_quick(loader)
+            little = little or work.rpartition(".")[2] in _CHEAP or is_for_evaluation(code, loader) or is_quick(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             little = little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches
             fix = code.fix(SOME_WORKERS, with_workers(code, loader, moves), unless=[_ELSEWHERE])
@@ -176,6 +179,8 @@ def _is_of_ready_dataset(code: Code, scope: Scope, call: ast.Call) -> bool:
 def _work(code: Code, scope: Scope) -> str | None:
     """The call of a function that reads, decodes, tokenises, or draws for each part of a sample, as it is written."""
     for call in flow_of(scope).calls:
+        if is_behind_the_end(flow_of(scope), call):
+            continue
         if _is_of_ready_dataset(code, scope, call):
             return ast.unparse(call.func)
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

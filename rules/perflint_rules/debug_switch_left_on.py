@@ -108,10 +108,7 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _worth(code: Code, node: ast.AST, is_little: bool = False) -> Severity | None:
     """Little is lost where a module that is run tries itself out, by one backward pass of its own."""
-    is_run = any(
-        isinstance(b.node, ast.If) and "__name__" in ast.unparse(b.node.test) for b in code.flow.block[node].ancestry()
-    )
-    tries = is_run and "backward" in code.flow.calls_named and not code.flow.loops
+    tries = any(map(_is_main, code.flow.block[node].ancestry())) and "backward" in code.flow.calls_named and not code.flow.loops
     return Severity.INFO if is_little or tries else None
 
 
@@ -125,7 +122,8 @@ def _records_nothing(code: Code) -> bool:
 def _is_on_before(code: Code) -> bool:
     """Whether the file's own top switches it on for all that runs: told there, it is told."""
     top = code.scope.module.top
-    return not code.scope.is_module and _SWITCHED_ON.search(top.text) is not None and not trainer_sets_anomaly_mode(code.facts, top)
+    is_on = not code.scope.is_module and _SWITCHED_ON.search(top.text) is not None
+    return is_on and not trainer_sets_anomaly_mode(code.facts, top)
 
 
 def _has_reason(code: Code, node: ast.expr) -> bool:
@@ -174,13 +172,8 @@ def _runs_with_cuda(block: Block) -> bool:
 def _leaves_cudnn_out(code: Code, node: ast.expr) -> bool:
     """`torch.backends.cudnn.enabled = False`."""
     statement = code.flow.statement(node)
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr == "enabled"
-        and code.is_external(node.value, "torch.backends.cudnn")
-        and isinstance(statement, ast.Assign)
-        and code.value(statement.value).literal is False
-    )
+    named = isinstance(node, ast.Attribute) and node.attr == "enabled" and code.is_external(node.value, "torch.backends.cudnn")
+    return named and isinstance(statement, ast.Assign) and code.value(statement.value).literal is False
 
 
 def _matters(code: Code) -> bool:
@@ -197,5 +190,9 @@ def _is_set_again(code: Code, node: ast.expr) -> bool:
 
 def _is_decided(code: Code, node: ast.AST) -> bool:
     """Whether a condition other than `if __name__ == "__main__"` stands above."""
-    decides = (b.node for b in code.flow.block[node].ancestry() if b.kind in ("then", "else", "handler"))
-    return any(not (isinstance(branch, ast.If) and "__name__" in ast.unparse(branch.test)) for branch in decides)
+    decides = (block for block in code.flow.block[node].ancestry() if block.kind in ("then", "else", "handler"))
+    return not all(map(_is_main, decides))
+
+
+def _is_main(block: Block) -> bool:
+    return isinstance(block.node, ast.If) and "__name__" in ast.unparse(block.node.test)

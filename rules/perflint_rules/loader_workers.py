@@ -20,6 +20,9 @@ _OWN_GENERATOR = any_layout(rb"self \. _?\w*(?:rng|random_state|generator)\w* \.
 _KEEPS = re.compile(rb"\b\w*(?:cache|preload|in_?memory|in_?ram)\w*\b", re.IGNORECASE)
 _LARGE_STEP = any_layout(rb"(?:from|import) diffusers\b")
 """What trains networks beside whose steps a batch is decoded in no time."""
+_FEW_BATCHES = any_layout(rb"\boverfit_batches = [1-9]|\bfast_dev_run = (?:True|[1-9])|\blimit_train_batches = [1-9]\d? [,)]")
+"""What has a trainer of Lightning take a few batches of an epoch."""
+_WHERE_LITTLE = (_SPAWNS, _OF_WINDOWS, _LARGE_STEP, _FEW_BATCHES)
 
 
 def with_workers(code: Code, loader: LoaderCall, moves_samples: bool) -> Iterator[Edit]:
@@ -78,7 +81,7 @@ def gain_little(code: Code, loader: LoaderCall) -> bool:
     Or samples are kept in memory, or an option says what its 0 is for.
     """
     project, path = code.facts.project, code.source.path
-    if any(project.program_holds(path, pattern) for pattern in (_SPAWNS, _OF_WINDOWS, _LARGE_STEP)) or draws_by_itself(loader):
+    if draws_by_itself(loader) or any(project.program_holds(path, pattern) for pattern in _WHERE_LITTLE):
         return True
     option = loader.worker_option
     return _keeps_samples(code, loader) or (option is not None and project.program_holds(path, _tells_of_windows(option)))

@@ -83,7 +83,8 @@ def check(code: Code) -> Iterator[Finding]:
             handle = next(_shared(code, loader, dataset), None)
             if handle is not None:
                 message = f"all workers read by `{handle}`, which was opened before they start; open it in the worker"
-                yield code.finding(loader.call, message)
+                is_alone = loader.workers == 1  # and the process that starts it mostly reads nothing
+                yield code.finding(loader.call, message, severity=Severity.INFO if is_alone else None)
 
 
 def _shared(code: Code, loader: LoaderCall, dataset: Dataset) -> Iterator[str]:
@@ -110,4 +111,5 @@ def _assigns(dataset: Dataset, attribute: str) -> list[Scope]:
 
 
 def _opens(code: Code, call: ast.Call) -> bool:
-    return code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _OPENS)
+    unlocked = any(k.arg == "lock" and code.value(k.value).literal is False for k in call.keywords)  # LMDB keeps no table then
+    return not unlocked and code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _OPENS)

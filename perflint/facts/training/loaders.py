@@ -276,6 +276,8 @@ class LoaderCall:
         """Whether an epoch is a few batches of samples that are written out."""
         node, size = self.argument("dataset"), self.literal("batch_size", 1)
         samples = written_samples(self.facts, self.scope, node) if node is not None else None
+        if samples is None and node is not None:
+            samples = _part_of_split(self.facts, self.scope, node)
         per_batch = size if isinstance(size, int) else 1
         return samples is not None and samples <= _FEW_BATCHES * per_batch
 
@@ -349,12 +351,29 @@ def _hands_arguments_on(facts: Facts, cls: Class) -> bool:
     return any(k.arg is None and path_of(k.value) == rest.arg for call in calls for k in call.keywords if rest is not None)
 
 
-def _innermost(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> Iterator[Value]:
-    """What a dataset hands on the samples of, through torch's wrappers and a part of what `random_split` gives."""
+def _split(facts: Facts, scope: Scope, node: ast.expr) -> tuple[ast.Call, int] | None:
+    """The call of `random_split` that a name is bound to a part of, and which one."""
     bound = [d for d in flow_of(scope).reaching.get(node, ()) if d.kind == "assign" and len(d.index) == 1]
     made = bound[0].value if len(bound) == 1 == len(flow_of(scope).reaching[node]) else None
-    if depth and isinstance(made, ast.Call) and made.args and facts.inference.value(scope, made.func).must(_is_random_split):
-        yield from _innermost(facts, scope, made.args[0], depth - 1)
+    if isinstance(made, ast.Call) and made.args and facts.inference.value(scope, made.func).must(_is_random_split):
+        return made, bound[0].index[0] or 0
+    return None
+
+
+def _part_of_split(facts: Facts, scope: Scope, node: ast.expr) -> int | None:
+    """How many samples are in a part that `random_split` is given a written length of."""
+    match _split(facts, scope, node):
+        case (ast.Call(args=[_, ast.List(elts=lengths) | ast.Tuple(elts=lengths), *_]), part) if part < len(lengths):
+            length = facts.inference.value(scope, lengths[part]).literal
+            return length if type(length) is int else None
+    return None
+
+
+def _innermost(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> Iterator[Value]:
+    """What a dataset hands on the samples of, through torch's wrappers and a part of what `random_split` gives."""
+    split = _split(facts, scope, node) if depth else None
+    if split is not None:
+        yield from _innermost(facts, scope, split[0].args[0], depth - 1)
     else:
         yield from _unwrapped(facts, facts.inference.value(scope, node), depth)
 

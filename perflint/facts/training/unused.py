@@ -36,6 +36,7 @@ _KEPT_FILE = made(
     r"|[_\-. ]copy(?: ?\(?\d+\)?)?(?=$|[/.])",
     re.I,
 )
+_SAYS_OLD = re.compile(rb"(?i)\bthis (?:file|module|script) is (?:deprecated|obsolete|no longer used)")
 _COPIED = made(r"(?:[^/]+/)*?(?:third[_-]?party|ext[_-]?libs|externals?|vendor(?:ed)?|submodules)/", re.I)
 """Folders that hold copies of other projects."""
 _OF_TESTS = made(r"(?:^|[/\\])tests?[/\\]|(?:^|[/\\])(?:test_[^/\\]*|[^/\\]*_test)\.py$")
@@ -90,10 +91,11 @@ def is_unused(facts: Facts, scope: Scope) -> bool:
 
 
 def is_kept_only(facts: Facts, path: str) -> bool:
-    """Whether a file is old by its names, of another project, or lacks what it imports: its errors hurt nobody."""
+    """Whether a file is old by its names or its own words, of another project, or lacks what it imports: it hurts nobody."""
     project = facts.project
     named = os.path.relpath(path, project.root).replace(os.sep, "/").removesuffix(".py")
-    return _KEPT_FILE.search(named) is not None or project.is_vendored(path) or cannot_start(facts, path)
+    is_old = _KEPT_FILE.search(named) is not None or project.holds(path, _SAYS_OLD)
+    return is_old or project.is_vendored(path) or cannot_start(facts, path)
 
 
 def _find(facts: Facts, scope: Scope) -> bool:
