@@ -350,7 +350,8 @@ def is_behind_the_end(flow: Flow, node: ast.AST) -> bool:
     statement: ast.AST = flow.statement(node)
     while isinstance(statement, ast.stmt) and statement is not flow.scope.node:
         siblings = flow.siblings(statement)
-        if any(isinstance(other, _LEAVING) or _ends_program(other) for other in siblings[: siblings.index(statement)]):
+        above = siblings[: siblings.index(statement)] if siblings else []  # a lambda's only statement has none
+        if any(isinstance(other, _LEAVING) or _ends_program(other) for other in above):
             return True
         statement = flow.parent.get(statement, flow.scope.node)
     return False
