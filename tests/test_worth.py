@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from conftest import Project
 
@@ -815,6 +817,45 @@ def train(network, optimizer, paths):
 if __name__ == "__main__":
     train(*made(args.device))
 """
+
+
+IN_A_CELL = """\
+import torch
+from torch.utils.data import DataLoader
+{dataset}
+
+network = torch.nn.Conv2d(3, 3, 3).to("cuda")
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+for x in DataLoader(Images(paths), batch_size=8):
+    network(x.to("cuda")).sum().backward()
+    optimizer.step()
+"""
+IMAGES = """\
+from PIL import Image
+from torch.utils.data import Dataset
+from torchvision.transforms.functional import to_tensor
+
+
+class Images(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __getitem__(self, index):
+        return to_tensor(Image.open(self.paths[index]))
+"""
+
+
+@pytest.mark.parametrize("is_in_cell", [True, False])
+def test_workers_that_are_spawned_find_nothing_of_a_notebook(project: Project, is_in_cell: bool) -> None:
+    code = IN_A_CELL.format(dataset=IMAGES if is_in_cell else "from images import Images")
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": code}
+    notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    project.write({"look.ipynb": json.dumps(notebook), "images.py": IMAGES})
+    (found,) = [f for f in project.findings() if f["rule"] == "dataloader-no-workers"]
+    assert found["message"].endswith(
+        "pass `num_workers=`" + " on Linux (elsewhere the dataset has to be in a module)" * is_in_cell
+    )
+    assert (found["fix"] is None) is is_in_cell
 
 
 @pytest.mark.parametrize(("template", "told"), [("args.device = 'cuda'", True), ("", False)])

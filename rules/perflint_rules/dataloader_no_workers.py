@@ -42,10 +42,11 @@ or has paths of Windows), and beside a latent diffusion model, whose step takes 
 it.
 
 ## Fix safety
-Unsafe: random numbers that samples draw come from other generators in workers, which see no later change of the dataset, and
-how many workers pay depends on the machine. There is no fix where samples use the GPU or draw from a generator of the dataset,
-where workers are spawned or get a lambda, and where a file's top makes the loader without `if __name__ == "__main__":`:
-workers that are spawned (Windows, macOS) would run the program anew. An option keeps its default.
+Unsafe: random numbers that samples draw come from other generators in workers, which see no later change of the dataset,
+and how many workers pay depends on the machine. There is no fix where samples use the GPU or draw from a generator of the
+dataset, where workers are spawned or get a lambda, and where a file's top makes the loader without a main guard or a cell of
+a notebook defines the dataset: workers that are spawned (Windows, macOS) would run the program anew, or not find the
+dataset. An option keeps its default.
 """
 
 import ast

@@ -34,8 +34,8 @@ def with_workers(code: Code, loader: LoaderCall, moves_samples: bool) -> Iterato
     """
     if not code.is_external(loader.call.func, DATA_LOADER) or loader.gives("num_workers") is None:
         raise CannotRewrite("another class, or `**kwargs`, may give the number of workers")
-    if needs_guard(code):
-        raise CannotRewrite('workers that are spawned would run the program anew without `if __name__ == "__main__":`')
+    if _where_workers_start(code, loader):
+        raise CannotRewrite("workers that are spawned would run the program anew, or cannot find what a cell defines")
     if moves_samples or code.facts.project.program_holds(code.source.path, _SPAWNS):
         raise CannotRewrite("samples use the GPU, which processes that are forked cannot, or workers are spawned")
     if isinstance(loader.argument("collate_fn"), ast.Lambda):
@@ -54,17 +54,22 @@ def with_workers(code: Code, loader: LoaderCall, moves_samples: bool) -> Iterato
 def how_to_get_workers(code: Code, loader: LoaderCall) -> str:
     """What the user is to do, in his own terms."""
     written = loader.argument("num_workers")
-    where = ', behind `if __name__ == "__main__":`' if needs_guard(code) else ""
+    where = _where_workers_start(code, loader)
     if written is None:
         return f"pass `num_workers=`{where}"
     return f"raise `num_workers={ast.unparse(written)}`" + ("" if isinstance(written, ast.Constant) else ", which is 0") + where
 
 
-def needs_guard(code: Code) -> bool:
-    """Whether workers that are spawned would run the program anew: a file's top makes the loader whatever runs it.
+def _where_workers_start(code: Code, loader: LoaderCall) -> str:
+    """What workers need that are spawned (Windows, macOS), which find nothing that a cell of a notebook defines."""
+    if code.source.cells is not None:
+        is_in_cell = any(dataset.cls.module.source.cells is not None for dataset in loader.datasets)
+        return " on Linux (elsewhere the dataset has to be in a module)" if is_in_cell else ""
+    return ', behind `if __name__ == "__main__":`' if _runs_anew(code) else ""
 
-    Or calls the function that does.
-    """
+
+def _runs_anew(code: Code) -> bool:
+    """Whether a file's top makes the loader whatever runs it, or calls the function that does."""
     sites = code.facts.inference.callers.sites(code.scope).sites if not code.scope.is_module else ()
     tops = (code.scope, *(site.scope for site in sites))
     return any(top.is_module and not code.facts.project.holds(top.module.source.path, _MAIN) for top in tops)
