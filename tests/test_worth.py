@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 
 import pytest
 from conftest import Project
@@ -556,6 +557,15 @@ NORMS_ON_CUDA = CONFIGURED.format(device="torch.device('cuda')")
 def test_what_is_set_aside_or_a_benchmark_trains_nothing(project: Project, path: str, code: str, rule: str, told: bool) -> None:
     project.write({"pyproject.toml": "", path: code})
     assert (rule in {name for name, _ in project.rules()}) is told
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_an_error_in_a_file_that_nobody_imports_hurts_nobody(project: Project, imported: bool) -> None:
+    called = "import fine\n" if imported else ""
+    defined = "def train(loader):\n" + textwrap.indent(CLIPPED, "    ")
+    script = f"from data import load\n{called}\nif __name__ == '__main__':\n    load()\n"
+    project.write({"fine.py": defined, "main.py": script, "data.py": "def load():\n    return []\n"})
+    assert ("clip-before-unscale" in {name for name, _ in project.rules()}) is imported
 
 
 ANOMALIES = """\

@@ -91,11 +91,13 @@ def is_unused(facts: Facts, scope: Scope) -> bool:
 
 
 def is_kept_only(facts: Facts, path: str) -> bool:
-    """Whether a file is old by its names or its own words, of another project, or lacks what it imports: it hurts nobody."""
+    """Whether the errors of a file hurt nobody: it says that it is old, is of another project, is left, or cannot start."""
     project = facts.project
     named = os.path.relpath(path, project.root).replace(os.sep, "/").removesuffix(".py")
     is_old = _KEPT_FILE.search(named) is not None or project.holds(path, _SAYS_OLD)
-    return is_old or project.is_vendored(path) or cannot_start(facts, path)
+    module = project.module(path) if not (is_old or project.is_packaged(path)) else None
+    is_left = module is not None and _is_left_file(facts, module)
+    return is_old or is_left or project.is_vendored(path) or cannot_start(facts, path)
 
 
 def _find(facts: Facts, scope: Scope) -> bool:
