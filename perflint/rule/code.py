@@ -39,7 +39,7 @@ from perflint.facts.training.loops import Heat, LoopKind
 from perflint.facts.training.on_accelerator import Whereabouts, whereabouts
 from perflint.facts.training.rates import is_of_evaluation, rate_of
 from perflint.facts.training.switched_off import is_switched_off
-from perflint.facts.training.tests_alone import is_of_tests
+from perflint.facts.training.tests_alone import takes_few_steps
 from perflint.facts.training.unused import is_kept_only, is_unused
 from perflint.facts.training.without_gpu import is_run_without_gpu
 from perflint.facts.values.frames import MAX_DEPTH
@@ -354,7 +354,7 @@ class Code:
         needs_look = not self.may_take(fix)
         if self.is_in_budget or (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
             return True
-        if is_of_tests(self.facts, self.source.path):
+        if takes_few_steps(self.facts, self.source.path):
             return True
         if self.rule.costs is None:
             return False

@@ -16,8 +16,8 @@ _FILE = made(
 )
 
 
-def is_of_tests(facts: Facts, path: str) -> bool:
-    """Whether a file is a benchmark or lies in a folder of tests, and no other file imports it."""
+def takes_few_steps(facts: Facts, path: str) -> bool:
+    """Whether a file is a benchmark, a try-out or lies in a folder of tests, and no other file imports it."""
     return _is_inside(facts, path) and all(_is_inside(facts, file) for file in facts.project.importers(path))
 
 
@@ -29,7 +29,7 @@ def _is_inside(facts: Facts, path: str) -> bool:
 def runs_each_step_in_tests_alone(facts: Facts, scope: Scope) -> bool:
     """Whether tests call a function in each step, and the program calls it, too, but not that often."""
     hot = facts.loops.hot_calls(scope)
-    if not hot or not all(is_of_tests(facts, site.scope.module.source.path) for site in hot):
+    if not hot or not all(takes_few_steps(facts, site.scope.module.source.path) for site in hot):
         return False
     sites = facts.inference.callers.sites(scope).sites
-    return any(not is_of_tests(facts, site.scope.module.source.path) for site in sites)
+    return any(not takes_few_steps(facts, site.scope.module.source.path) for site in sites)
