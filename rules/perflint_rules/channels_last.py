@@ -38,9 +38,11 @@ from perflint.api import Code, Cost, Finding, Severity, any_layout, rule
 _OPTIMIZERS = tuple(f"torch.optim.{name}" for name in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD"))
 _CHOSEN = any_layout(rb"channels_last")
 _MIXED = any_layout(
-    rb"\b(?:autocast|GradScaler) \((?![^()]*enabled = False)|\. (?:half|bfloat16) \("
-    rb"|(?:precision|fp16|bf16|amp) = (?!False|None|32)|= torch \. b?float16|\. to \( torch \. b?float16"
+    rb"(?<!accelerator\.)\bautocast \((?![^()]*enabled = False)|\. (?:half|bfloat16) \("
+    rb"|\b(?:fp16|bf16|(?:use_|native_)?amp) = True\b"
+    rb"|\b(?:mixed_)?precision = ['\"]?(?:16|bf16|fp16)\b[^\n]{0,9} [,)\n]|= torch \. b?float16|\. to \( torch \. b?float16"
 )
+_SCALES, _CASTS = any_layout(rb"\bGradScaler \((?![^()]*enabled = False)"), any_layout(rb"(?<!accelerator\.)\bautocast \(")
 _CONVOLVES = any_layout(rb"(?:Conv2d \([\s\S]*?){3}|resnet|torchvision \. models")
 
 
@@ -51,6 +53,7 @@ def check(code: Code) -> Iterator[Finding]:
         project, path = code.facts.project, code.source.path
         if not project.uses_accelerator(path) or project.program_may_hold(path, _CHOSEN):
             return
-        if project.holds(path, _MIXED) and project.program_holds(path, _CONVOLVES):
+        mixed = project.holds(path, _MIXED) or (project.holds(path, _SCALES) and project.program_holds(path, _CASTS))
+        if mixed and project.program_holds(path, _CONVOLVES):
             yield code.finding(call, "convolutions in half precision are made for `memory_format=torch.channels_last`; try it")
             return

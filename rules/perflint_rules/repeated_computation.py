@@ -29,7 +29,8 @@ for x, y in loader:
 
 ## When it stays silent
 When an operand is bound, written to or changed in between, under another context manager, where an optimizer steps or a
-backward pass runs in between, for functions that draw random numbers, and outside of code that runs each step.
+backward pass runs in between, for functions that draw random numbers, and outside of code that runs each step. All but networks
+that run again is on request.
 
 ## Fix safety
 There is no fix: what is done to the one result in place would be done to the other.
@@ -75,7 +76,7 @@ _SHAPES = words(
 @rule(
     category="memory",
     costs=Cost.LAUNCH,
-    severity=Severity.INFO,
+    severity=Severity.WARNING,
     needs=[("for", "forward"), ("(",)],
     in_file=[("torch",)],
     steps=True,
@@ -100,9 +101,10 @@ def check(code: Code) -> Iterator[Finding]:
         text = brief(call)
         if first is not None:
             if code.is_hot(call):
-                yield code.finding(call, f"`{text}` has been computed in line {first.lineno}; keep what it gave")
+                message = f"`{text}` has been computed in line {first.lineno}; keep what it gave"
+                yield code.finding(call, message, severity=Severity.INFO)
         elif alike is not None and computes_same(code, call, alike) and _is_repeatable(code, call):
-            yield code.finding(call, _again(text, alike, flow.loop(call)))
+            yield code.finding(call, _again(text, alike, flow.loop(call)), severity=Severity.INFO)
     for call, loop in networks_run_again(code):
         yield code.finding(call, _again(brief(call), loop, flow.loop(call)))
 
