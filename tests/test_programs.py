@@ -26,7 +26,7 @@ EXPERTS = FIXTURES / "experts"
 EXPECTED = {
     "bloom/string_utils.py": {"item-in-python-loop"},
     "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step", "item-in-python-loop"},
-    "codebert/dataset.py": {"csv-row-by-skiprows"},
+    "codebert/dataset.py": {"csv-row-by-skiprows", "dataloader-no-workers"},
     "codebert/models.py": {"data-constructor-on-device"},
     "codebert/stacking.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step"},
     "codebert/trainer.py": {"blocking-h2d-in-loop", "item-every-step"},

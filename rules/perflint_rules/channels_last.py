@@ -10,19 +10,20 @@ between undoes it, and nothing was measured here.
 
 ## Example
 ```python
-scaler = torch.amp.GradScaler("cuda")
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3)).to("cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.autocast("cuda"):
+    loss = model(x).sum()
 ```
 
 ## Use instead
 ```python
-scaler = torch.amp.GradScaler("cuda")
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3))
 model = model.to("cuda", memory_format=torch.channels_last)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.autocast("cuda"):
+    loss = model(x.to(memory_format=torch.channels_last)).sum()
 ```
-and the same for the batches.
 
 ## When it stays silent
 Without mixed precision in the file, with fewer than three `Conv2d`, and when the program names `channels_last` anywhere.

@@ -179,9 +179,7 @@ def _is_of_ready_dataset(code: Code, scope: Scope, call: ast.Call) -> bool:
 
 def _work(code: Code, scope: Scope) -> str | None:
     """The call of a function that reads, decodes, tokenises, or draws for each part of a sample, as it is written."""
-    for call in flow_of(scope).calls:
-        if is_behind_the_end(flow_of(scope), call):
-            continue
+    for call in (call for call in flow_of(scope).calls if not is_behind_the_end(flow_of(scope), call)):
         if _is_of_ready_dataset(code, scope, call):
             return ast.unparse(call.func)
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
