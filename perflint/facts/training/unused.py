@@ -114,8 +114,6 @@ def _find(facts: Facts, scope: Scope) -> bool:
         return False
     if cls is not None and (_is_left_method(facts, scope) or _is_overridden(facts, scope)):
         return True
-    if _is_left_file(facts, scope.module):
-        return True
     name = cls.qualname.partition(".")[0] if cls is not None else scope.name
     return not _is_reached(facts, (path, name))
 
