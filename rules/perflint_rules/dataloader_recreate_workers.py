@@ -10,17 +10,24 @@ after the last batch.
 ## Example
 ```python
 loader = DataLoader(dataset, batch_size=64, num_workers=4)
+for epoch in range(10):
+    for x in loader:
+        model(x).sum().backward()
 ```
 
 ## Use instead
 ```python
 loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
+for epoch in range(10):
+    for x in loader:
+        model(x).sum().backward()
 ```
 
 ## When it stays silent
-When the argument is given, also through `**kwargs`, when all who take the batches are in sight and go over them once, when no
-number of workers above 0 is written (also as the default of a command line, in a table of settings, or as the number of
-cores), and where `target-versions` names a torch below 1.7.
+When the argument is given, also through `**kwargs`, when all who take the batches are in sight and go over them once or not
+at all, in `test_dataloader` and `predict_dataloader` of Lightning, when no number of workers above 0 is written (also as
+the default of a command line, in a table of settings, or as the number of cores), and where `target-versions` names a torch
+below 1.7.
 
 ## Fix safety
 Unsafe: workers keep the dataset as it was when they started, so `dataset.epoch = e` and a changed transform no longer reach
@@ -52,6 +59,8 @@ from perflint.api import (
 from perflint_rules.repeated_calls import is_called_again
 
 _FIRST = Version("1.7")
+_OF_ONE_PASS = ("test_dataloader", "predict_dataloader")
+"""Hooks of Lightning whose loaders are gone over once."""
 _STALE = Obligation(Kind.MUTATION, "workers that stay see no change of the dataset, and their random numbers go on")
 
 
@@ -68,7 +77,7 @@ def check(code: Code) -> Iterator[Finding]:
             given = b"persistent_workers" in code.scope.text
         if not loader.may_have_workers or given is not False:
             continue
-        if _is_gone_over_once(code, loader):
+        if loader.is_left or code.scope.name in _OF_ONE_PASS or _is_gone_over_once(code, loader):
             continue
         place = next(iter(loader.written("num_workers")), loader.call)  # a dict's, to which the argument is to be added
         if place in said:
