@@ -69,7 +69,6 @@ _STARTS_CUDA = tuple(
 )
 """What initializes CUDA, which reads the variables then."""
 _REASONS = re.compile(r"crash|safe|prevent|avoid|fix|work.?around|\bbug|error|fail|hang|segfault|unstable|memory", re.I)
-_SWITCHED_ON = re.compile(rb"^torch\.autograd\.set_detect_anomaly\((?:mode=)?True", re.MULTILINE)
 _EVALUATES = re.compile(r"(?:^|_)(?:test|eval|infer|predict|sampl|generat|demo|visual)", re.I)
 _OF_CUDNN = re.compile(rb"\bConv(?:Transpose)?[123]d\b|\b(?:LSTM|GRU|RNN)\b|(?i:resnet|unet|vgg|efficientnet|yolo)")
 """What cuDNN has kernels for, and networks that are built of it."""
@@ -88,7 +87,7 @@ def check(code: Code) -> Iterator[Finding]:
     if _FOR_DEBUGGING.search(code.scope.name) or is_test(code.scope):
         return
     for call in code.calls_to(*_SWITCHES):
-        if _switches_on(code, call) and not _is_decided(code, call) and not _is_undone(code, call):
+        if _is_left_on(code, call):
             is_little = _records_nothing(code) or _is_on_before(code)
             yield code.finding(call, _RECORDS, severity=_worth(code, call, is_little))
     for call in code.calls_to(_TRAINER):
@@ -114,16 +113,19 @@ def _worth(code: Code, node: ast.AST, is_little: bool = False) -> Severity | Non
 
 def _records_nothing(code: Code) -> bool:
     """Whether a script is for evaluation by its name, and nothing that it calls goes backward."""
-    name = os.path.basename(code.source.path)
     trains = backward_in(code.facts, code.scope) or backward_below(code.facts, code.scope)
-    return _EVALUATES.search(name) is not None and not trains
+    return _EVALUATES.search(os.path.basename(code.source.path)) is not None and not trains
 
 
 def _is_on_before(code: Code) -> bool:
     """Whether the file's own top switches it on for all that runs: told there, it is told."""
-    top = code.scope.module.top
-    is_on = not code.scope.is_module and _SWITCHED_ON.search(top.text) is not None
-    return is_on and not trainer_sets_anomaly_mode(code.facts, top)
+    top = code.at(code.scope.module.top)
+    always = (call for call in top.calls_to(_SWITCHES[0]) if not code.scope.is_module and top.flow.block[call].parent is None)
+    return any(_is_left_on(top, call) for call in always)
+
+
+def _is_left_on(code: Code, call: ast.Call) -> bool:
+    return _switches_on(code, call) and not _is_decided(code, call) and not _is_undone(code, call)
 
 
 def _has_reason(code: Code, node: ast.expr) -> bool:

@@ -49,6 +49,8 @@ Unsafe: the weights get no gradients then, which others may read, or add to.
 import ast
 from collections.abc import Iterator
 
+from packaging.version import Version
+
 from perflint.api import (
     Code,
     Cost,
@@ -67,6 +69,10 @@ from perflint.api import (
 )
 
 _FREEZES = any_layout(rb"requires_grad (?:= False|_ \( (?:requires_grad = )?False)")
+_FIRST = Version("1.8")
+"""Where backward is told whose gradients are wanted."""
+_DEPTH = 3
+"""Through how many calls the loop of a training is looked for."""
 _ADDS = Obligation(Kind.VALUE, "the weights get no gradients then, which others may read, or add to")
 
 
@@ -82,6 +88,8 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each backward pass that is for one tensor's gradient."""
     if is_test(code.scope) or code.scope.is_module or any(code.calls("step")):
         return
+    if code.facts.target_versions.get("torch", _FIRST) < _FIRST:
+        return
     read = {node.value for node in code.flow.order if isinstance(node, ast.Attribute) and node.attr == "grad"}
     names = {node.id if isinstance(node, ast.Name) else "" for node in read}
     if len(names) != 1 or "" in names or code.facts.project.program_may_hold(code.source.path, _FREEZES):
@@ -93,9 +101,8 @@ def check(code: Code) -> Iterator[Finding]:
         if isinstance(call.func, ast.Attribute) and not any(k.arg == "inputs" for k in call.keywords) and code.is_hot(call):
             message = f"this computes the gradients of all weights, and only `{name}.grad` is read; pass `inputs=[{name}]`"
             fix = code.fix(f"ask for the gradient of `{name}`", _asked_for(code, call, name), unless=[_ADDS])
-            yield code.finding(
-                call, message, fix, [_ADDS], severity=None if _is_of_steps(code, code.scope, 3) else Severity.INFO
-            )
+            severity = None if _is_of_steps(code, code.scope, _DEPTH) else Severity.INFO
+            yield code.finding(call, message, fix, [_ADDS], severity=severity)
 
 
 def _is_of_steps(code: Code, scope: Scope, depth: int) -> bool:

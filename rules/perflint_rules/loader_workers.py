@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from perflint.api import DATA_LOADER, CannotRewrite, Code, Edit, LoaderCall, add_keyword, any_layout, replace
+from perflint.api import DATA_LOADER, CannotRewrite, Code, Edit, LoaderCall, Scope, add_keyword, any_layout, replace
 
 SOME_WORKERS = "make samples in 4 workers"
 _SOME = "4"
 """Enough to decode beside a training, and few enough for a small machine."""
+_DEPTH = 3
+"""Through how many calls the top of a file is looked for."""
 _MAIN = any_layout(rb"__name__ == ['\"]__main__['\"]")
 _SPAWNS = any_layout(
     rb"\b(?:set_start_method|get_context|multiprocessing_context) [(=] (?:method = )?['\"](?:spawn|forkserver)"
@@ -65,14 +67,14 @@ def _where_workers_start(code: Code, loader: LoaderCall) -> str:
     if code.source.cells is not None:
         is_in_cell = any(dataset.cls.module.source.cells is not None for dataset in loader.datasets)
         return " on Linux (elsewhere the dataset has to be in a module)" if is_in_cell else ""
-    return ', behind `if __name__ == "__main__":`' if _runs_anew(code) else ""
+    return ', behind `if __name__ == "__main__":`' if _runs_anew(code, code.scope, _DEPTH) else ""
 
 
-def _runs_anew(code: Code) -> bool:
-    """Whether a file's top makes the loader whatever runs it, or calls the function that does."""
-    sites = code.facts.inference.callers.sites(code.scope).sites if not code.scope.is_module else ()
-    tops = (code.scope, *(site.scope for site in sites))
-    return any(top.is_module and not code.facts.project.holds(top.module.source.path, _MAIN) for top in tops)
+def _runs_anew(code: Code, scope: Scope, depth: int) -> bool:
+    """Whether a file's top runs some code whatever runs the file, maybe through functions that call each other."""
+    if scope.is_module:
+        return not code.facts.project.holds(scope.module.source.path, _MAIN)
+    return depth > 0 and any(_runs_anew(code, s.scope, depth - 1) for s in code.facts.inference.callers.sites(scope).sites)
 
 
 def draws_by_itself(loader: LoaderCall) -> bool:

@@ -29,8 +29,8 @@ for x, y in loader:
 
 ## When it stays silent
 When an operand is bound, written to or changed in between, under another context manager, where an optimizer steps or a
-backward pass runs in between, for functions that draw random numbers, and outside of code that runs each step. All but networks
-that run again is on request.
+backward pass runs in between, for functions that draw random numbers, and outside of code that runs each step. What is
+not a network that runs again is on request.
 
 ## Fix safety
 There is no fix: what is done to the one result in place would be done to the other.

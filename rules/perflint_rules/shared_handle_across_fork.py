@@ -38,7 +38,8 @@ loader = DataLoader(Records("records.bin"), num_workers=2)
 ```
 
 ## When it stays silent
-Without workers or when their number is not known, with a `worker_init_fn`, and when a method opens the file later.
+Without workers or when their number is not known, with a `worker_init_fn`, and when a method opens the file later. One worker,
+and LMDB with `lock=False`, are on request: they fail only where workers are spawned.
 
 ## Fix safety
 There is no fix: when the file is opened is for you to say.
@@ -80,15 +81,16 @@ def check(code: Code) -> Iterator[Finding]:
         if not loader.workers or loader.gives("worker_init_fn") is not False:
             continue
         for dataset in loader.datasets:
-            handle = next(_shared(code, loader, dataset), None)
-            if handle is not None:
+            found = next(_shared(code, loader, dataset), None)
+            if found is not None:
+                handle, opened = found
                 message = f"all workers read by `{handle}`, which was opened before they start; open it in the worker"
-                is_alone = loader.workers == 1  # and the process that starts it mostly reads nothing
-                yield code.finding(loader.call, message, severity=Severity.INFO if is_alone else None)
+                is_little = loader.workers == 1 or _has_no_locks(opened)
+                yield code.finding(loader.call, message, severity=Severity.INFO if is_little else None)
 
 
-def _shared(code: Code, loader: LoaderCall, dataset: Dataset) -> Iterator[str]:
-    """The attributes that hold a file which `__init__` opens and nobody else, and that samples read."""
+def _shared(code: Code, loader: LoaderCall, dataset: Dataset) -> Iterator[tuple[str, ast.Call]]:
+    """The attributes that hold a file which `__init__` opens and nobody else, and that samples read, with what opens it."""
     init = dataset.cls.methods.get("__init__")
     if init is None:
         return
@@ -101,7 +103,7 @@ def _shared(code: Code, loader: LoaderCall, dataset: Dataset) -> Iterator[str]:
         if opened and _assigns(dataset, store.attr) == [init]:
             read = any_layout(name.encode().replace(b".", rb" \. ") + rb"\b")
             if any(read.search(scope.text) for scope in loader.sample_code()):
-                yield name
+                yield name, opened[0]
 
 
 def _assigns(dataset: Dataset, attribute: str) -> list[Scope]:
@@ -111,5 +113,9 @@ def _assigns(dataset: Dataset, attribute: str) -> list[Scope]:
 
 
 def _opens(code: Code, call: ast.Call) -> bool:
-    unlocked = any(k.arg == "lock" and code.value(k.value).literal is False for k in call.keywords)  # LMDB keeps no table then
-    return not unlocked and code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _OPENS)
+    return code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _OPENS)
+
+
+def _has_no_locks(call: ast.Call) -> bool:
+    """`lmdb.open(path, lock=False)` keeps no table of readers: what is forked may read by it."""
+    return any(k.arg == "lock" and isinstance(k.value, ast.Constant) and k.value.value is False for k in call.keywords)

@@ -355,9 +355,10 @@ def _split(facts: Facts, scope: Scope, node: ast.expr) -> tuple[ast.Call, int] |
     """The call of `random_split` that a name is bound to a part of, and which one."""
     bound = [d for d in flow_of(scope).reaching.get(node, ()) if d.kind == "assign" and len(d.index) == 1]
     made = bound[0].value if len(bound) == 1 == len(flow_of(scope).reaching[node]) else None
-    if isinstance(made, ast.Call) and made.args and facts.inference.value(scope, made.func).must(_is_random_split):
-        return made, bound[0].index[0] or 0
-    return None
+    part = bound[0].index[0] if made is not None else None
+    if part is None or not isinstance(made, ast.Call) or not made.args:
+        return None
+    return (made, part) if facts.inference.value(scope, made.func).must(_is_random_split) else None
 
 
 def _part_of_split(facts: Facts, scope: Scope, node: ast.expr) -> int | None:
