@@ -149,9 +149,10 @@ from perflint.facts.training.recurrent import (
     state_parts,
     used_outside,
 )
+from perflint.facts.training.switched_off import is_off_by_default
 from perflint.facts.training.training_loops import TrainingLoop, training_loop
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
-from perflint.facts.training.without_gpu import is_run_without_gpu
+from perflint.facts.training.without_gpu import is_of_mac, is_run_without_gpu
 from perflint.facts.values.arguments import argument, dtype_of, transfer_target
 from perflint.facts.values.bound_arguments import parameter_of
 from perflint.facts.values.call_sites import CallSite
@@ -380,6 +381,8 @@ __all__ = [
     "is_module_name",
     "is_neural_module",
     "is_of_constants",
+    "is_of_mac",
+    "is_off_by_default",
     "is_one_of_many",
     "is_optimizer",
     "is_optimizer_class",

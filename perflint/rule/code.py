@@ -340,7 +340,7 @@ class Code:
         return Finding(*said, start, end, fix, obligations, offsets, rule.costs, rate)
 
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
-        """Whether nobody runs the code; an error is worth a look wherever it can happen.
+        """Whether nobody runs the code; an error is worth a look wherever a run gets to.
 
         Or it is a wait of a step, which the sync budget counts, or has no fix that the rule's findings are worth by.
 
@@ -349,16 +349,14 @@ class Code:
 
         So are those of evaluations alone, which are a small part of most runs, unless the program only evaluates.
         """
-        if self.rule.severity is not Severity.WARNING:
-            return self.rule.severity is Severity.INFO or is_kept_only(self.facts, self.source.path)
+        if self.rule.severity is Severity.INFO or is_switched_off(self.facts, self.scope, node):
+            return True
+        if self.rule.severity is Severity.ERROR:
+            return is_kept_only(self.facts, self.source.path)
         needs_look = not self.may_take(fix)
         if self.is_in_budget or (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
             return True
         if takes_few_steps(self.facts, self.source.path):
-            return True
-        if self.rule.costs is None:
-            return False
-        if is_switched_off(self.facts, self.scope, node):
             return True
         if self.rule.costs not in (Cost.WAIT, Cost.COPY):
             return False

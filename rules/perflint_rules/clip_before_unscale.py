@@ -32,7 +32,9 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-When the function, or the file, names `unscale_` anywhere, and when the backward pass runs without the scaler.
+When the function, or the file, names `unscale_` anywhere, and when the backward pass runs without the scaler. Where
+clipping is left to an option, or `enabled` to a parameter, that is off, and that no command, file of settings or call of the
+project gives, select it to see it.
 
 ## Fix safety
 Unsafe: the program computes something else, which is the point.
@@ -41,7 +43,22 @@ Unsafe: the program computes something else, which is the point.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import CannotRewrite, Code, Edit, Finding, Kind, Obligation, Severity, insert_before, is_scaler, rule
+from perflint.api import (
+    CannotRewrite,
+    Code,
+    Edit,
+    Finding,
+    Kind,
+    Object,
+    Obligation,
+    Scope,
+    Severity,
+    argument,
+    insert_before,
+    is_off_by_default,
+    is_scaler,
+    rule,
+)
 
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
 _OTHER = Obligation(Kind.NUMBERS, "other gradients are clipped")
@@ -62,13 +79,28 @@ def check(code: Code) -> Iterator[Finding]:
         before = [s for s in scaled if order[s] < order[call] and code.flow.loop(s) is code.flow.loop(call)]
         if before and after is not None:
             message = "the gradients are still scaled, so they are clipped thousands of times too early; unscale them first"
-            yield code.finding(
-                call, message, code.fix("unscale them first", _unscaled(code, call, after), unless=[_OTHER]), [_OTHER]
-            )
+            fix = code.fix("unscale them first", _unscaled(code, call, after), unless=[_OTHER])
+            severity = Severity.INFO if _is_off(code, after) else None
+            yield code.finding(call, message, fix, [_OTHER], severity=severity)
 
 
 def _of_scaler(code: Code, call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and code.value(call.func.value).may(is_scaler)
+
+
+def _is_off(code: Code, step: ast.Call) -> bool:
+    """Whether all scalers that a step may be of hand gradients on as they are: `GradScaler(enabled=False)`."""
+    assert isinstance(step.func, ast.Attribute)
+    scalers = [a for a in code.value(step.func.value).alternatives if isinstance(a, Object)]
+    return bool(scalers) and all(_is_made_off(code, scaler) for scaler in scalers)
+
+
+def _is_made_off(code: Code, scaler: Object) -> bool:
+    match scaler.site:
+        case (Scope() as scope, ast.Call() as made):
+            enabled = argument(made, None, "enabled")
+            return enabled is not None and is_off_by_default(code.facts, scope, enabled)
+    return False
 
 
 def _is_differentiated(code: Code, call: ast.Call) -> bool:

@@ -75,6 +75,14 @@ def is_switched_off(facts: Facts, scope: Scope, node: ast.AST, depth: int = 2) -
     return False
 
 
+def is_off_by_default(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression is false, 0 or None if nobody gives an option: `enabled=scales`, a parameter."""
+    try:
+        return not _Defaults(facts).of(scope, node, _DEPTH)
+    except _UnknownError:
+        return False
+
+
 class _Defaults:
     """What expressions give if nobody gives an option. Each method raises `_UnknownError` where that is not known."""
 

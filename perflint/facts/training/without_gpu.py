@@ -19,7 +19,10 @@ _NUMBER = any_layout(rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"](--gpu\w*)['\
 """The number of the GPU, none by default."""
 _ANYHOW = any_layout(rb"\. cuda \( \)|cuda \. is_available \( \) else|\. device = ['\"]cuda")
 _CONSTANT = made(rb"^[ \t]*((?:use|with)_?(?:cuda|gpu))[ \t]*=(?!=)[ \t]*(False\b)?", re.M | re.I)
-_NAMES_GPU = made(rb"(?i:cuda|gpu|\bmps\b|\bxla|\bnpu|\bxpu|\bhpu|accelerat|fabric|lightning|[\"']auto[\"'])")
+_GPUS = rb"cuda|\bxla|\bnpu|\bxpu|\bhpu|accelerat|fabric|lightning|[\"']auto[\"']"
+_NAMES_GPU = made(rb"(?i:gpu|\bmps\b|%b)" % _GPUS)
+_NAMES_ANOTHER = made(rb"(?i:%b)" % _GPUS)
+_NAMES_MAC = made(rb"[\"']mps[\"']|\bbackends\.mps\b")
 _NAMES_CPU = made(rb"[\"']cpu[\"']")
 _BACKWARD = any_layout(rb"\. backward \(")
 _OPTIMIZER = any_layout(rb"\boptim \. \w+ \(|\b(?:SGD|AdamW?|RMSprop) \(")
@@ -38,6 +41,11 @@ def is_run_without_gpu(facts: Facts, path: str) -> bool:
     (`USE_CUDA = False`); or a script and what it imports name a device in comments alone, or none but the CPU.
     """
     return facts.without_gpu.get(path, lambda: _find(facts, path))
+
+
+def is_of_mac(facts: Facts, path: str) -> bool:
+    """Whether the program that a file belongs to names the GPU of a Mac, and no other."""
+    return facts.project.program_holds(path, _NAMES_MAC) and not facts.project.program_holds(path, _NAMES_ANOTHER)
 
 
 def _find(facts: Facts, path: str) -> bool:
