@@ -98,28 +98,40 @@ _COMPUTED = (ast.BinOp, ast.Call)
 def is_left_to_evaluation(flow: Flow, node: ast.AST) -> bool:
     """Whether a module gets to a node only while it does not train: `if not self.training`, `else`."""
     for block in flow.block[node].ancestry():
-        if isinstance(block.node, (ast.If, ast.IfExp)) and _asks_for_training(block.node.test) is (block.kind == "else"):
-            return True
+        match block.node:
+            case ast.If(test=test) if _is_no_training(test, holds=block.kind != "else"):
+                return True
+            case ast.IfExp(test=asked, orelse=otherwise) if node is not asked:
+                if _is_no_training(asked, holds=all(part is not node for part in ast.walk(otherwise))):
+                    return True
     statement: ast.AST = flow.statement(node)
     while isinstance(statement, ast.stmt) and statement is not flow.scope.node:
         for other in flow.siblings(statement):
             if other is statement:
                 break
-            if isinstance(other, ast.If) and _asks_for_training(other.test) and isinstance(other.body[-1], ast.Return):
+            if (
+                isinstance(other, ast.If)
+                and isinstance(other.body[-1], ast.Return)
+                and _is_no_training(other.test, holds=False)
+            ):
                 return True
         statement = flow.parent[statement]
     return False
 
 
-def _asks_for_training(test: ast.expr) -> bool | None:
-    """True for `self.training` and `is_training`, False for `not self.training`, None for anything else."""
+def _is_no_training(test: ast.expr, *, holds: bool) -> bool:
+    """Whether a module is not training where a test holds, or does not: `not self.training`, `is_training or self.whole`."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            asks = _asks_for_training(operand)
-            return None if asks is None else not asks
+            return _is_no_training(operand, holds=not holds)
+        case ast.BoolOp(op=op, values=values):
+            needed = (
+                any if isinstance(op, ast.And) is holds else all
+            )  # what `and` gives, and what `or` does not, holds for each
+            return needed(_is_no_training(value, holds=holds) for value in values)
         case ast.Attribute(value=ast.Name(id="self"), attr=name) | ast.Name(id=name) if name in _TRAINING:
-            return True
-    return None
+            return not holds
+    return False
 
 
 def is_seldom(flow: Flow, node: ast.AST, loop: Loop | None = None) -> bool:

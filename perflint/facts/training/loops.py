@@ -16,6 +16,7 @@ from perflint.facts.dataflow import guards
 from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.training.evaluation_calls import is_called_to_evaluate
 from perflint.facts.training.feeders import belongs_to_loader, gives_batch
 from perflint.facts.training.forward_parts import in_forward, runs_now_and_then
 from perflint.facts.training.loop_looks import (
@@ -459,7 +460,8 @@ class Loops:
         if is_step_hook(scope):
             return scope.name == "training_step"
         if self.heat(scope) is Heat.FORWARD or self.is_training_step(scope):
-            return not guards.is_left_to_evaluation(flow_of(scope), node)
+            left = guards.is_left_to_evaluation(flow_of(scope), node)
+            return not left and not is_called_to_evaluate(self._inference, scope, depth)
         return depth > 0 and any(self.is_of_training(site.scope, site.node, depth - 1) for site in self.hot_calls(scope))
 
     def _find_is_step(self, scope: Scope, depth: int) -> bool:
