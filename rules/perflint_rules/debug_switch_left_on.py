@@ -25,10 +25,9 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 ## When it stays silent
 Under a condition, in functions whose name says what they are for (`enable_debug_mode`), where the value is no literal, with
 `fast_dev_run`, in test suites, and where the same function sets cuDNN's switch again: that leaves out cuDNN for a few lines,
-as a rule for a layer that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), where a
-function leaves it out, or a program without convolutions and recurrent layers, where the same code has started CUDA before it
-sets the variable, which is too late, and for anomaly mode in a script that is called after an evaluation and never goes
-backward, select it to see it.
+as a rule for a layer that fails with it. Where cuDNN is left out (it has no backward pass for recurrent layers that evaluate,
+and no second one), where the same code has started CUDA before it sets the variable, which is too late, and for anomaly mode in
+a script that is called after an evaluation and never goes backward, select it to see it.
 
 And where Lightning's trainer undoes it: from version 1.5 on it fits within `torch.autograd.set_detect_anomaly(...)` of its own
 argument `detect_anomaly`, which is False by default, whatever the program has set before (as the sources of 1.5.0, 1.6.0,
@@ -43,7 +42,6 @@ import ast
 import os
 import re
 from collections.abc import Iterator
-from itertools import takewhile
 
 from perflint.api import (
     Block,
@@ -68,10 +66,7 @@ _STARTS_CUDA = tuple(
     f"torch.cuda.{name}" for name in ("get_device_name", "get_device_properties", "current_device", "synchronize", "init")
 )
 """What initializes CUDA, which reads the variables then."""
-_REASONS = re.compile(r"crash|safe|prevent|avoid|fix|work.?around|\bbug|error|fail|hang|segfault|unstable|memory", re.I)
 _EVALUATES = re.compile(r"(?:^|_)(?:test|eval|infer|predict|sampl|generat|demo|visual)", re.I)
-_OF_CUDNN = re.compile(rb"\bConv(?:Transpose)?[123]d\b|\b(?:LSTM|GRU|RNN)\b|(?i:resnet|unet|vgg|efficientnet|yolo)")
-"""What cuDNN has kernels for, and networks that are built of it."""
 _FOR_DEBUGGING = re.compile(r"debug|anomal|detect_nan", re.I)
 
 
@@ -98,7 +93,7 @@ def check(code: Code) -> Iterator[Finding]:
     for node in code.flow.stores:
         if _leaves_cudnn_out(code, node) and not _is_set_again(code, node) and not _is_decided(code, node):
             message = "without cuDNN, convolutions and recurrent layers run by torch's own kernels; leave it out"
-            yield code.finding(node, message, severity=_worth(code, node, _has_reason(code, node) or not _matters(code)))
+            yield code.finding(node, message, severity=Severity.INFO)
         name = _variable(code, node)
         if name is not None and not _is_decided(code, node):
             message = f"with `{name}` each kernel launch waits for the kernel; set it where the program is started"
@@ -126,15 +121,6 @@ def _is_on_before(code: Code) -> bool:
 
 def _is_left_on(code: Code, call: ast.Call) -> bool:
     return _switches_on(code, call) and not _is_decided(code, call) and not _is_undone(code, call)
-
-
-def _has_reason(code: Code, node: ast.expr) -> bool:
-    """Whether a comment beside or right above a statement says why it is there."""
-    row = code.flow.statement(node).lineno
-    above = takewhile(
-        lambda line: line.lstrip().startswith(("#", "torch.")), (code.source.line(r) for r in range(row - 1, 0, -1))
-    )
-    return any(_REASONS.search(line.partition("#")[2]) for line in (code.source.line(row), *above))
 
 
 def _switches_on(code: Code, call: ast.Call) -> bool:
@@ -176,11 +162,6 @@ def _leaves_cudnn_out(code: Code, node: ast.expr) -> bool:
     statement = code.flow.statement(node)
     named = isinstance(node, ast.Attribute) and node.attr == "enabled" and code.is_external(node.value, "torch.backends.cudnn")
     return named and isinstance(statement, ast.Assign) and code.value(statement.value).literal is False
-
-
-def _matters(code: Code) -> bool:
-    """Whether a script leaves out cuDNN for layers that it has: a function may be called by nobody, or where it is asked to."""
-    return code.scope.is_module and code.facts.project.program_holds(code.source.path, _OF_CUDNN)
 
 
 def _is_set_again(code: Code, node: ast.expr) -> bool:

@@ -17,8 +17,9 @@ from perflint.facts.training.uncallable import fits_no_call, fits_no_call_of_obj
 from perflint.facts.training.unstartable import cannot_start
 from perflint.facts.values.classes import ancestors
 from perflint.project.project import MAX_IMPORTERS, RUNS_ITSELF
+from perflint.source.cells import SUFFIX as CELLS
 from perflint.source.syntax import Class, Module, Scope
-from perflint.source.texts import is_imported_whole
+from perflint.source.texts import BACKWARD, is_imported_whole
 from perflint.source.uses import (
     RUN_ALONE,
     is_behind_exit,
@@ -91,13 +92,27 @@ def is_unused(facts: Facts, scope: Scope) -> bool:
 
 
 def is_kept_only(facts: Facts, path: str) -> bool:
-    """Whether the errors of a file hurt nobody: it says that it is old, is of another project, is left, or cannot start."""
+    """Whether the errors of a file hurt nobody: it says that it is old, is of another project, is left, or cannot start.
+
+    Or it is a notebook beside a script of the same name that trains, too: `train.ipynb`, `train.py`.
+    """
     project = facts.project
+    if _is_copied_notebook(facts, path):
+        return True
     named = os.path.relpath(path, project.root).replace(os.sep, "/").removesuffix(".py")
     is_old = _KEPT_FILE.search(named) is not None or project.holds(path, _SAYS_OLD)
     module = project.module(path) if not (is_old or project.is_packaged(path)) else None
     is_left = module is not None and _is_left_file(facts, module)
     return is_old or is_left or project.is_vendored(path) or cannot_start(facts, path)
+
+
+def _is_copied_notebook(facts: Facts, path: str) -> bool:
+    stem, suffix = os.path.splitext(path)
+    script = (facts.project.read(f"{stem}.py") or b"") if suffix == CELLS else b""
+    if not BACKWARD.search(script):
+        return False
+    imports = re.compile(rb"\b(?:from|import)[ .]+%b\b" % re.escape(os.path.basename(stem).encode()))
+    return imports.search(facts.project.read(path) or b"") is None
 
 
 def _find(facts: Facts, scope: Scope) -> bool:
