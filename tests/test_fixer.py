@@ -113,6 +113,23 @@ def test_a_keyword_is_added_in_the_style_of_the_call(before: str, after: str) ->
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("f()", "f(k=1, m=2)"),
+        ("f(a, b,)", "f(a, b, k=1, m=2,)"),
+        ("f(a,\n  b)", "f(a,\n  b,\n  k=1,\n  m=2)"),
+        ("f(\n    a,\n    b,  # why\n)", "f(\n    a,\n    b,  # why\n    k=1,\n    m=2,\n)"),
+        ("f(a, b  # why\n)", "f(a, b,  # why\nk=1,\nm=2\n)"),
+    ],
+)
+def test_keywords_that_are_added_together_stand_like_the_others(before: str, after: str) -> None:
+    source = Source("a.py", before.encode())
+    call = ast.parse(before, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert apply_edits(source.body, [add_keyword(source, call, "k", "1", ("m", "2"))]).decode() == after
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "f()", "f( )", "f ()", "f(a)", "f(a )", "f((a))", "f(((a)) )", "f(a,b)", "f(a,  b)", "f(a , b)", "f((a), (b))", "f(*a)",
@@ -124,7 +141,7 @@ def test_an_argument_that_is_added_without_libcst_is_written_as_libcst_would(tex
     source = Source.decode("a.py", text.encode())
     call = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
     in_line = rewrite._added_in_line(source, call, "k=1")
-    assert in_line in (None, rewrite._added(source, call, "k", "1"))
+    assert in_line in (None, rewrite._added(source, call, {"k": "1"}))
     assert in_line is not None or text in ("f(a , b)", "f(a, )", "f(a,)", "f( (a) , (b))", "f(a,\tb)")
 
 

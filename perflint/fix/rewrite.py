@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from perflint.rule.finding import Edit
@@ -95,18 +95,21 @@ def change_call(source: Source, call: ast.Call, change: Callable[[cst.Call], cst
     return Edit(start, end, module.code_for_node(changed))
 
 
-def add_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edit:
-    """`f(a)` to `f(a, name=value)`, in the style of the call's other arguments.
+def add_keyword(source: Source, call: ast.Call, name: str, value: str, *more: tuple[str, str]) -> Edit:
+    """`f(a)` to `f(a, name=value)`, in the style of the call's other arguments. more: names and values of further ones.
 
     Raises:
-        CannotRewrite: the call has the keyword already, or a bare generator expression as its argument.
+        CannotRewrite: the call has a keyword already, or a bare generator expression as its argument.
 
     """
-    if any(k.arg == name for k in call.keywords):
-        raise CannotRewrite(f"`{name}` is given already")
+    added = {name: value, **dict(more)}
+    given = next((k.arg for k in call.keywords if k.arg in added), None)
+    if given is not None:
+        raise CannotRewrite(f"`{given}` is given already")
     if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and not call.keywords:
         raise CannotRewrite("the call's only argument is a generator expression")
-    return _added_in_line(source, call, f"{name}={value}") or _added(source, call, name, value)
+    written = ", ".join(f"{name}={value}" for name, value in added.items())
+    return _added_in_line(source, call, written) or _added(source, call, added)
 
 
 def _added_in_line(source: Source, call: ast.Call, argument: str) -> Edit | None:
@@ -142,17 +145,23 @@ _CLOSED = made(rb"(?: *\))*?( *\))")
 _COMMA = made(rb"(?: *\))*(, *)(?:\( *)*")
 
 
-def _added(source: Source, call: ast.Call, name: str, value: str) -> Edit:
+def _argument(name: str, value: str) -> cst.Arg:
     import libcst as cst
 
     tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     parsed = cst.parse_expression(f"({value}\n)" if "\n" in value else value)
     bare = parsed.with_changes(lpar=[], rpar=[]) if "\n" in value else parsed
-    new = cst.Arg(keyword=cst.Name(name), value=bare, equal=tight)
+    return cst.Arg(keyword=cst.Name(name), value=bare, equal=tight)
+
+
+def _added(source: Source, call: ast.Call, added: Mapping[str, str]) -> Edit:
+    import libcst as cst
+
+    *above, new = (_argument(name, value) for name, value in added.items())
 
     def change(node: cst.Call) -> cst.Call:
         if not node.args:
-            return node.with_changes(args=[new])
+            return node.with_changes(args=[*above, new])
         *before, last = node.args
         trailing = last.comma if isinstance(last.comma, cst.Comma) else None
         between = next((a.comma for a in reversed(before) if isinstance(a.comma, cst.Comma)), None)
@@ -175,7 +184,8 @@ def _added(source: Source, call: ast.Call, name: str, value: str) -> Edit:
         else:
             kept = kept.with_changes(whitespace_after_arg=cst.SimpleWhitespace(""))
             final = new.with_changes(whitespace_after_arg=closing)
-        return node.with_changes(args=[*before, kept, final])
+        plain = between.with_changes(whitespace_after=_without_comment(space) if _has_comment(space) else space)
+        return node.with_changes(args=[*before, kept, *(argument.with_changes(comma=plain) for argument in above), final])
 
     return change_call(source, call, change)
 
