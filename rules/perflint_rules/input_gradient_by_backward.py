@@ -58,7 +58,6 @@ from perflint.api import (
     Finding,
     Kind,
     Obligation,
-    Scope,
     Severity,
     add_keyword,
     any_layout,
@@ -71,7 +70,7 @@ from perflint.api import (
 _FREEZES = any_layout(rb"requires_grad (?:= False|_ \( (?:requires_grad = )?False)")
 _FIRST = Version("1.8")
 """Where backward is told whose gradients are wanted."""
-_DEPTH = 3
+_DEPTH = 4
 """Through how many calls the loop of a training is looked for."""
 _ADDS = Obligation(Kind.VALUE, "the weights get no gradients then, which others may read, or add to")
 
@@ -101,19 +100,14 @@ def check(code: Code) -> Iterator[Finding]:
         if isinstance(call.func, ast.Attribute) and not any(k.arg == "inputs" for k in call.keywords) and code.is_hot(call):
             message = f"this computes the gradients of all weights, and only `{name}.grad` is read; pass `inputs=[{name}]`"
             fix = code.fix(f"ask for the gradient of `{name}`", _asked_for(code, call, name), unless=[_ADDS])
-            severity = None if _is_of_steps(code, code.scope, _DEPTH) else Severity.INFO
+            severity = None if _is_of_steps(code) else Severity.INFO
             yield code.finding(call, message, fix, [_ADDS], severity=severity)
 
 
-def _is_of_steps(code: Code, scope: Scope, depth: int) -> bool:
-    """Whether a loop whose function has an optimizer step calls a function, maybe through others."""
-    for site in code.facts.inference.callers.sites(scope).sites:
-        flow = flow_of(site.scope)
-        if "step" in flow.calls_named and flow.loop(site.node) is not None:
-            return True
-        if depth and _is_of_steps(code, site.scope, depth - 1):
-            return True
-    return False
+def _is_of_steps(code: Code) -> bool:
+    """Whether a loop whose function has an optimizer step calls the function, maybe through others."""
+    sites = code.facts.inference.callers.above(code.scope, _DEPTH)
+    return any("step" in flow_of(site.scope).calls_named and flow_of(site.scope).loop(site.node) is not None for site in sites)
 
 
 def _is_made_leaf(code: Code, name: str) -> bool:

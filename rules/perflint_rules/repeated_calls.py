@@ -12,12 +12,10 @@ def is_called_again(code: Code, scope: Scope, depth: int, loop_holds: re.Pattern
 
     loop_holds: what the text of the loop must hold.
     """
-    for site in code.facts.inference.callers.sites(scope).sites if depth else ():
+    for site in code.facts.inference.callers.above(scope, depth):
         at = code.at(site.scope)
         loop = at.flow.loop(site.node)
         for around in loop.ancestry() if loop is not None else ():
             if around.statement is not None and loop_holds.search(at.text(around.statement)):
                 return True
-        if is_called_again(code, site.scope, depth - 1, loop_holds):
-            return True
     return False

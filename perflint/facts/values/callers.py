@@ -159,6 +159,16 @@ class Callers:
 
         return self._inference.solver.solve(("sites", scope), found, CallSites((), False))
 
+    def above(self, scope: Scope, depth: int) -> Iterator[CallSite]:
+        """The calls by which a function is reached, through up to `depth` of them, the nearest first."""
+        level = dict.fromkeys((scope,))
+        reached = set(level)
+        for _ in range(depth):
+            sites = [site for callee in level for site in self.sites(callee).sites]
+            yield from sites
+            level = dict.fromkeys(site.scope for site in sites if site.scope not in reached)
+            reached.update(level)
+
     def _find(self, scope: Scope) -> CallSites:
         if scope.is_module or isinstance(scope, Defining):
             return CallSites((), True)
