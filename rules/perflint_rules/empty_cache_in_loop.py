@@ -29,6 +29,7 @@ cache when memory runs short, and not before.
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0` or a test of free memory, in an exception handler, once per epoch or between phases.
+To ask whether there is a GPU (`if torch.cuda.is_available():`) is no guard.
 In evaluations, in functions that are named for trying out what fits into memory (`find_batch_size`) or that measure how much
 memory is taken (`reset_peak_memory_stats`), select it to see it.
 
@@ -42,6 +43,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    Block,
     CannotRewrite,
     Code,
     Cost,
@@ -65,6 +67,13 @@ _FREES = (
 )
 _TRIES_SIZES = re.compile(r"batch_?size|memory|oom", re.I)
 """How functions are called that try out what fits into memory."""
+_GPU = re.compile(
+    r"torch\.(?:cuda|mps|xpu|accelerator)\.is_available\(\)|[\w.]+\.type == '(?:cuda|mps|xpu)'"
+    r"|[\w.]*device == '(?:cuda|mps)[\w:]*'"
+    r"|'cuda' in str\([\w.]+\)|[\w.]*device != 'cpu'|(?:\w+\.)*(?:use_|is_)?(?:cuda|gpu)",
+    re.IGNORECASE,
+)
+_FLAG = re.compile(r"(?:not )?(?:\w+\.)*(?!\w*(?:cache|memory|empty|clear|clean|free))\w+")
 _RUNS_SHORT = Obligation(Kind.MEMORY_TO_SPARE, "a program at the last byte of its memory may need what is freed")
 _FINALIZES = Obligation(Kind.UNKNOWN_CODE, "finalizers run at another time")
 
@@ -111,13 +120,27 @@ def _is_on_purpose(code: Code, call: ast.Call) -> bool:
     for block in code.flow.block[call].ancestry():
         if loop is not None and block is loop.block:
             return False
-        if block.kind in ("handler", "then", "else", "finally"):
+        if block.kind in ("handler", "then", "else", "finally") and not _asks_for_gpu(block):
             return True
     return False
 
 
+def _asks_for_gpu(block: Block) -> bool:
+    """Whether all that a condition asks is where the program runs: `device.type == "cuda"`, maybe beside a flag."""
+    if block.kind != "then" or not isinstance(block.node, ast.If):
+        return False
+    test = block.node.test
+    asked = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    flags = [operand for operand in asked if not _GPU.fullmatch(ast.unparse(operand))]
+    return len(flags) < len(asked) and all(_FLAG.fullmatch(ast.unparse(flag)) for flag in flags)
+
+
 def _dropped(code: Code, call: ast.Call) -> Iterator[Edit]:
-    statement = code.flow.statement(call)
+    statement: ast.stmt = code.flow.statement(call)
     if not isinstance(statement, ast.Expr) or statement.value is not call:
         raise CannotRewrite("something becomes of what it returns")
+    around = code.flow.parent.get(statement)
+    alone = isinstance(around, ast.If) and around.body == [statement] and not around.orelse
+    if isinstance(around, ast.If) and alone and _asks_for_gpu(code.flow.block[call]):
+        statement = around
     yield delete_statement(code.source, statement, list(code.flow.siblings(statement)))

@@ -333,8 +333,9 @@ def without_cuda(scope: Scope, node: ast.AST) -> bool:
         if block.kind in ("then", "else") and isinstance(block.node, ast.If):
             test = ast.unparse(block.node.test)
             if "cuda" in test.lower() and "!=" not in test and " or " not in test:
-                negated = test.startswith("not ")
                 several = isinstance(block.node.test, ast.BoolOp)  # the other arm is for machines with CUDA, too
+                operands = block.node.test.values if isinstance(block.node.test, ast.BoolOp) else [block.node.test]
+                negated = any("cuda" in ast.unparse(o).lower() and isinstance(o, ast.UnaryOp) for o in operands)
                 if (block.kind == "else") != negated and not (several and block.kind == "else"):
                     return True
     return False
