@@ -49,14 +49,13 @@ from perflint.api import (
     Finding,
     Kind,
     LoaderCall,
-    Loop,
     Obligation,
     Severity,
     add_keyword,
     path_of,
     rule,
 )
-from perflint_rules.repeated_calls import is_called_again
+from perflint_rules.loader_workers import is_gone_over_once
 
 _FIRST = Version("1.7")
 _OF_ONE_PASS = ("test_dataloader", "predict_dataloader")
@@ -77,7 +76,7 @@ def check(code: Code) -> Iterator[Finding]:
             given = b"persistent_workers" in code.scope.text
         if not loader.may_have_workers or given is not False:
             continue
-        if loader.is_left or code.scope.name in _OF_ONE_PASS or _is_gone_over_once(code, loader):
+        if loader.is_left or code.scope.name in _OF_ONE_PASS or is_gone_over_once(code, loader):
             continue
         place = next(iter(loader.written("num_workers")), loader.call)  # a dict's, to which the argument is to be added
         if place in said:
@@ -91,27 +90,6 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         fix = code.fix("keep the workers", _kept(code, loader), unless=[_STALE])
         yield code.finding(place, message, fix, [_STALE])
-
-
-def _is_gone_over_once(code: Code, loader: LoaderCall) -> bool:
-    """Whether all who take the batches are in sight, and go over them once for each time that the loader is made."""
-    takers, made_in = loader.takers(), _statement_loop(code.flow.loop(loader.call))
-    for scope, taker in takers:
-        at = code.at(scope)
-        loop = next((loop for loop in at.flow.loops if loop.node is taker), None)
-        if loop is None:
-            return False
-        outer = _statement_loop(next((outer for outer in loop.ancestry() if outer is not loop), None))
-        if outer is not (made_in if scope is code.scope else None):
-            return False
-        if scope is not code.scope and is_called_again(code, scope, 2):
-            return False
-    return bool(takers) and not is_called_again(code, code.scope, 2)
-
-
-def _statement_loop(loop: Loop | None) -> Loop | None:
-    """The loop itself, or the nearest one around it, that is a statement."""
-    return next((outer for outer in loop.ancestry() if outer.statement is not None), None) if loop is not None else None
 
 
 def _kept(code: Code, loader: LoaderCall) -> Iterator[Edit]:

@@ -5,30 +5,109 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from perflint.api import DATA_LOADER, CannotRewrite, Code, Edit, LoaderCall, Scope, add_keyword, any_layout, replace
+from perflint.api import (
+    DATA_LOADER,
+    CannotRewrite,
+    Code,
+    Edit,
+    LoaderCall,
+    Loop,
+    add_keyword,
+    ancestors,
+    any_layout,
+    is_of_mac,
+    replace,
+    words,
+)
+from perflint_rules.old_torch import lacks_name
+from perflint_rules.repeated_calls import is_called_again
 
 SOME_WORKERS = "make samples in 4 workers"
 _SOME = "4"
 """Enough to decode beside a training, and few enough for a small machine."""
+_STAYING = (("persistent_workers", "True"),)
+_STAY = "persistent_workers=True"
+_REACHED = any_layout(rb"\. dataset \. (?!\w* \()|\bsetattr \(")
+"""What may change a dataset from outside, which workers that stay would not see."""
+_MAKES = words("__init__ __len__ __repr__ __getitem__ __getitems__")
 _DEPTH = 3
 """Through how many calls the top of a file is looked for."""
 _MAIN = any_layout(rb"__name__ == ['\"]__main__['\"]")
 _SPAWNS = any_layout(
     rb"\b(?:set_start_method|get_context|multiprocessing_context) [(=] (?:method = )?['\"](?:spawn|forkserver)"
 )
-_OF_WINDOWS = re.compile(rb"['\"=\s][A-Z]:[\\/](?!/)|split\(['\"]\\\\|workers?\b[^\n]*#[^\n]*[Ww]indows")
-"""A path of a machine where workers are spawned: each starts anew in every epoch, which takes seconds."""
+_OF_WINDOWS = re.compile(
+    rb"['\"=\s][A-Z]:[\\/](?!/)|split\(['\"]\\\\|workers?\b[^\n]*#[^\n]*[Ww]indows"
+    rb"|^(?:import|from)[ \t]+(?:msilib|msvcrt|winreg|winsound|win32\w*)\b",
+    re.MULTILINE,
+)
+"""A path or a module of a machine where workers are spawned: each starts anew in every epoch, which takes seconds."""
 _OWN_GENERATOR = any_layout(rb"self \. _?\w*(?:rng|random_state|generator)\w* \. \w+ \(")
 _KEEPS = re.compile(rb"\b\w*(?:cache|preload|in_?memory|in_?ram)\w*\b", re.IGNORECASE)
 _LARGE_STEP = any_layout(rb"(?:from|import) diffusers\b")
 """What trains networks beside whose steps a batch is decoded in no time."""
 _FEW_BATCHES = any_layout(rb"\boverfit_batches = [1-9]|\bfast_dev_run = (?:True|[1-9])|\blimit_train_batches = [1-9]\d? [,)]")
 """What has a trainer of Lightning take a few batches of an epoch."""
-_WHERE_LITTLE = (_SPAWNS, _OF_WINDOWS, _LARGE_STEP, _FEW_BATCHES)
+_SHORT_EPOCHS = re.compile(
+    rb"\b(?:(?:num|n|nb|max|total|train)_?epochs?|epochs|EPOCHS|(?:NUM|N|MAX|TOTAL)_EPOCHS?)['\"]?(?:[ \t]*:[ \t]*int)?"
+    rb"(?:[ \t]*[=:][ \t]*|['\"][^)\n]{0,200}\bdefault=)\d{1,3}_?\d{3}\b(?!\.)"
+)
+"""A thousand epochs and more, which are few batches each: what it takes to start workers in each eats the gain."""
+_ON_CPU = re.compile(rb"(?i)\b(?:fast|quick)(?:er)?[ \t-]+cpu[ \t-]+train")
+_WHERE_LITTLE = (_SPAWNS, _OF_WINDOWS, _LARGE_STEP, _FEW_BATCHES, _SHORT_EPOCHS, _ON_CPU)
 
 
-def with_workers(code: Code, loader: LoaderCall, moves_samples: bool) -> Iterator[Edit]:
-    """Gives a loader some workers. moves_samples: whether the code of a sample uses the GPU.
+def may_stay(code: Code, loader: LoaderCall) -> bool:
+    """Whether workers may live through all epochs: one loop goes over the loader, and nothing in sight changes the dataset.
+
+    With workers that stay, a loader has one iterator: two loops over it at the same time would share its batches.
+    """
+    if loader.gives("persistent_workers") is not False or lacks_name(code, "persistent_workers", "1.7") is not None:
+        return False
+    if code.flow.loop(loader.call) is not None or is_called_again(code, code.scope, _DEPTH):
+        return False
+    takers = loader.takers()
+    if len(takers) != 1 or takers[0][0].module.source.cells is not None or is_gone_over_once(code, loader):
+        return False
+    return _is_left_alone(code, loader) and not code.facts.project.program_holds(code.source.path, _REACHED)
+
+
+def _is_left_alone(code: Code, loader: LoaderCall) -> bool:
+    """Whether a dataset has no methods but those that make samples, and its maker only hands it to calls."""
+    own = {id(scope) for scope in loader.sample_code()}
+    for dataset in loader.datasets:
+        for cls in (dataset.cls, *(a for a in ancestors(code.facts.inference, dataset.cls) if not isinstance(a, str))):
+            if any(name not in _MAKES and id(method) not in own for name, method in cls.methods.items()):
+                return False
+    node, flow = loader.argument("dataset"), code.flow
+    bound = flow.reaching.get(node, frozenset()) if node is not None else frozenset()
+    uses = [use for definition in bound for use in flow.uses[definition]]
+    return all(isinstance(flow.parent.get(use), (ast.Call, ast.keyword)) for use in uses)
+
+
+def is_gone_over_once(code: Code, loader: LoaderCall) -> bool:
+    """Whether all who take the batches are in sight, and go over them once for each time that the loader is made."""
+    takers, made_in = loader.takers(), _statement_loop(code.flow.loop(loader.call))
+    for scope, taker in takers:
+        at = code.at(scope)
+        loop = next((loop for loop in at.flow.loops if loop.node is taker), None)
+        if loop is None:
+            return False
+        outer = _statement_loop(next((outer for outer in loop.ancestry() if outer is not loop), None))
+        if outer is not (made_in if scope is code.scope else None):
+            return False
+        if scope is not code.scope and is_called_again(code, scope, 2):
+            return False
+    return bool(takers) and not is_called_again(code, code.scope, 2)
+
+
+def _statement_loop(loop: Loop | None) -> Loop | None:
+    """The loop itself, or the nearest one around it, that is a statement."""
+    return next((outer for outer in loop.ancestry() if outer.statement is not None), None) if loop is not None else None
+
+
+def with_workers(code: Code, loader: LoaderCall, moves_samples: bool, stay: bool) -> Iterator[Edit]:
+    """Gives a loader some workers. moves_samples: whether the code of a sample uses the GPU; stay: through all epochs.
 
     Raises:
         CannotRewrite: another class, or `**kwargs`, may give the number, an option does, or workers could not run the code.
@@ -46,20 +125,23 @@ def with_workers(code: Code, loader: LoaderCall, moves_samples: bool) -> Iterato
         raise CannotRewrite("each worker would draw the same in every epoch")
     written = loader.argument("num_workers")
     if written is None:
-        yield add_keyword(code.source, loader.call, "num_workers", _SOME)
+        yield add_keyword(code.source, loader.call, "num_workers", _SOME, *(_STAYING if stay else ()))
     elif isinstance(written, ast.Constant):
-        yield replace(code.source, written, _SOME)
+        bare = any(k.value is written and k.end_col_offset == written.end_col_offset for k in loader.call.keywords)
+        yield replace(code.source, written, f"{_SOME}, {_STAY}" if stay and bare else _SOME)
     else:
         raise CannotRewrite("an option gives the number of workers")
 
 
-def how_to_get_workers(code: Code, loader: LoaderCall) -> str:
+def how_to_get_workers(code: Code, loader: LoaderCall, stay: bool) -> str:
     """What the user is to do, in his own terms."""
-    written = loader.argument("num_workers")
-    where = _where_workers_start(code, loader)
+    written, where = loader.argument("num_workers"), _where_workers_start(code, loader)
+    and_stay = f" and `{_STAY}`" if stay else ""
     if written is None:
-        return f"pass `num_workers=`{where}"
-    return f"raise `num_workers={ast.unparse(written)}`" + ("" if isinstance(written, ast.Constant) else ", which is 0") + where
+        return f"pass `num_workers=`{and_stay}{where}"
+    if isinstance(written, ast.Constant):
+        return f"raise `num_workers={ast.unparse(written)}`{' and pass' * stay}{and_stay.removeprefix(' and')}{where}"
+    return f"raise `num_workers={ast.unparse(written)}`, which is 0{where}"
 
 
 def _where_workers_start(code: Code, loader: LoaderCall) -> str:
@@ -67,14 +149,13 @@ def _where_workers_start(code: Code, loader: LoaderCall) -> str:
     if code.source.cells is not None:
         is_in_cell = any(dataset.cls.module.source.cells is not None for dataset in loader.datasets)
         return " on Linux (elsewhere the dataset has to be in a module)" if is_in_cell else ""
-    return ', behind `if __name__ == "__main__":`' if _runs_anew(code, code.scope, _DEPTH) else ""
+    return ', behind `if __name__ == "__main__":`' if _runs_anew(code) else ""
 
 
-def _runs_anew(code: Code, scope: Scope, depth: int) -> bool:
-    """Whether a file's top runs some code whatever runs the file, maybe through functions that call each other."""
-    if scope.is_module:
-        return not code.facts.project.holds(scope.module.source.path, _MAIN)
-    return depth > 0 and any(_runs_anew(code, s.scope, depth - 1) for s in code.facts.inference.callers.sites(scope).sites)
+def _runs_anew(code: Code) -> bool:
+    """Whether a file's top runs the code whatever runs the file, maybe through functions that call each other."""
+    tops = [code.scope, *(site.scope for site in code.facts.inference.callers.above(code.scope, _DEPTH))]
+    return any(top.is_module and not code.facts.project.holds(top.module.source.path, _MAIN) for top in tops)
 
 
 def draws_by_itself(loader: LoaderCall) -> bool:
@@ -85,10 +166,12 @@ def draws_by_itself(loader: LoaderCall) -> bool:
 def gain_little(code: Code, loader: LoaderCall) -> bool:
     """Whether workers would gain little: they are spawned for each epoch, draw what others drew, or a step takes seconds.
 
-    Or samples are kept in memory, or an option says what its 0 is for.
+    Or samples are kept in memory, or an option says what its 0 is for. Workers are spawned on a Mac.
     """
     project, path = code.facts.project, code.source.path
     if draws_by_itself(loader) or any(project.program_holds(path, pattern) for pattern in _WHERE_LITTLE):
+        return True
+    if is_of_mac(code.facts, path):
         return True
     option = loader.worker_option
     return _keeps_samples(code, loader) or (option is not None and project.program_holds(path, _tells_of_windows(option)))

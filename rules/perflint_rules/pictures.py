@@ -14,12 +14,14 @@ _FOLDERS = words(
 """Images that are read from files, one for each sample."""
 _DIGITS = words("MNIST FashionMNIST KMNIST EMNIST QMNIST USPS")
 _SMALL = words("CIFAR10 CIFAR100 SVHN STL10")
-_AUGMENTS = any_layout(rb"\b(?:Random|Color|Auto|Rand|Trivial|Elastic|Gaussian|Resize)\w* \(")
-"""Transforms that take far longer than to make a tensor of a small picture."""
+_AUGMENTS = any_layout(
+    rb"\b(?:Random(?!Crop\b|HorizontalFlip\b|VerticalFlip\b)|Rand[A-Z]|Color|Auto|Trivial|AugMix|Elastic|Gaussian|Resize)\w* \("
+)
+"""Transforms that take far longer than to make a tensor of a small picture, or to cut and flip it."""
 
 
 def is_quick(loader: LoaderCall) -> bool:
-    """Whether all samples lie in memory, and are digits, or small pictures that become tensors and no more."""
+    """Whether all samples lie in memory, and are digits, or small pictures that become tensors, at most cut and flipped."""
     held = loader.samples.alternatives
     return bool(held) and all(map(_is_of_memory, held))
 

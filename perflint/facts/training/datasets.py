@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Final
 
 from perflint.facts.dataflow.definitions import Definition, path_of
@@ -128,11 +129,13 @@ def _is_same_argument(facts: Facts, scope: Scope, name: str, depth: int) -> bool
     return found.complete and bool(found.sites)
 
 
+_LIMITS = re.compile(r"max_(?:items|samples|examples|images)$|limit$")
+"""How parameters of datasets are called that say how many samples there are at most."""
+
+
 def written_samples(facts: Facts, scope: Scope, node: ast.expr, depth: int = REACH) -> int | None:
-    """How many samples a dataset has if it is made of a list that is written out, and has as many as that."""
-    found = [d.value for d in flow_of(scope).reaching.get(node, ()) if d.kind == "assign" and not d.index]
-    if len(found) == 1 and found[0] is not None and depth:
-        return written_samples(facts, scope, found[0], depth - 1)
+    """How many samples a dataset has if it is made of a list that is written out, and has as many, or is told how many."""
+    node = _bound_to(scope, node, depth)
     if not isinstance(node, ast.Call):
         return None
     callee = facts.inference.value(scope, node.func).alternatives
@@ -143,12 +146,61 @@ def written_samples(facts: Facts, scope: Scope, node: ast.expr, depth: int = REA
     counter = classes.find_method(facts.inference, made.cls, "__len__") if isinstance(made, ClassRef) else None
     if maker is None or counter is None:
         return None
+    limits = (given(maker, node, p.arg) for p in maker.parameters if _LIMITS.match(p.arg))
+    limit = next((limit for limit in limits if limit is not None), None)
+    if limit is not None:
+        return _number(facts, scope, limit)
     match [returned.value for returned in flow_of(counter).returns]:
+        case [ast.Attribute() as held]:
+            kept = _kept(maker, held)
+            count = given(maker, node, kept.id) if kept is not None else None
+            return _number(facts, scope, count) if count is not None else None
         case [ast.Call(func=ast.Name(id="len"), args=[ast.Attribute() as held])]:
-            stored = [d.value for d in flow_of(maker).definitions if d.name == path_of(held)]
-            kept = stored[0] if len(stored) == 1 else None
-            return _written_length(facts, scope, given(maker, node, kept.id)) if isinstance(kept, ast.Name) else None
+            kept = _kept(maker, held)
+            return _written_length(facts, scope, given(maker, node, kept.id)) if kept is not None else None
     return None
+
+
+def _kept(maker: Scope, held: ast.Attribute) -> ast.Name | None:
+    """The name that a constructor stores as an attribute, once: `self.paths = paths`."""
+    stored = [d.value for d in flow_of(maker).definitions if d.name == path_of(held)]
+    return stored[0] if len(stored) == 1 and isinstance(stored[0], ast.Name) else None
+
+
+def drawn_samples(facts: Facts, scope: Scope, sampler: ast.expr, depth: int = REACH) -> int | None:
+    """How many samples `SubsetRandomSampler(indices)` draws, if that is written out."""
+    match _bound_to(scope, sampler, depth):
+        case ast.Call(func=called, args=[indices, *_]):
+            made = facts.inference.value(scope, called).alternatives
+            if made and all(isinstance(a, External) and a.qualname.endswith(".SubsetRandomSampler") for a in made):
+                return _count(facts, scope, indices, depth)
+    return None
+
+
+def _count(facts: Facts, scope: Scope, indices: ast.expr, depth: int) -> int | None:
+    """The number of indices: those that are drawn or cut out, `np.random.choice(len(data), 100)`, `order[:100]`."""
+    match _bound_to(scope, indices, depth):
+        case ast.Call(func=ast.Attribute(attr="choice"), args=[_, number, *_]):
+            return _number(facts, scope, number)
+        case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.expr() as end, step=None)):
+            return _number(facts, scope, end)
+    return _written_length(facts, scope, indices) or None
+
+
+def _number(facts: Facts, scope: Scope, node: ast.expr) -> int | None:
+    """A number above 0 that is written out."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            factors = _number(facts, scope, left), _number(facts, scope, right)
+            return factors[0] * factors[1] if factors[0] is not None and factors[1] is not None else None
+    count = facts.inference.value(scope, node).literal
+    return count if type(count) is int and count > 0 else None
+
+
+def _bound_to(scope: Scope, node: ast.expr, depth: int) -> ast.expr:
+    """What a name is bound to by the only assignment that reaches it, through other names."""
+    found = [d.value for d in flow_of(scope).reaching.get(node, ()) if d.kind == "assign" and not d.index]
+    return _bound_to(scope, found[0], depth - 1) if len(found) == 1 and found[0] is not None and depth else node
 
 
 def _written_length(facts: Facts, scope: Scope, node: ast.expr | None) -> int | None:

@@ -14,10 +14,11 @@ from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
-from perflint.facts.training.datasets import written_samples
+from perflint.facts.training.datasets import drawn_samples, written_samples
 from perflint.facts.training.taken_batches import may_move, takers_of
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
+from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.derived_values import item_at
 from perflint.facts.values.values import (
     NOTHING,
@@ -57,6 +58,9 @@ _ITERABLE = frozenset(("torch.utils.data.IterableDataset",))
 _SAMPLES = ("__getitem__", "__getitems__", "__iter__", "__next__")
 _FEW_BATCHES = 4
 """In so short an epoch next to nothing can be made ahead, and workers start anew for each one."""
+_FEW_SAMPLES = 100
+_USUAL_BATCH = 32
+"""What is taken for the size of a batch that an option gives."""
 REACH = 3
 """How many calls deep the code that makes a sample is followed."""
 
@@ -174,14 +178,8 @@ class LoaderCall:
     @property
     def worker_option(self) -> str | None:
         """The name of the option that its number of workers is: `args.num_workers`, `config["workers"]`."""
-        match self.argument("num_workers"):
-            case ast.Attribute(value=held, attr=name) if path_of(held) != "self":
-                return name
-            case ast.Subscript(slice=ast.Constant(value=str() as name)):
-                return name
-            case ast.Call(func=ast.Name(id="int"), args=[ast.Attribute(value=held, attr=name)]) if path_of(held) != "self":
-                return name
-        return None
+        node = self.argument("num_workers")
+        return _option_behind(self.facts, self.scope, node, REACH) if node is not None else None
 
     @property
     def may_have_workers(self) -> bool:
@@ -273,13 +271,23 @@ class LoaderCall:
 
     @property
     def has_few_batches(self) -> bool:
-        """Whether an epoch is a few batches of samples that are written out."""
-        node, size = self.argument("dataset"), self.literal("batch_size", 1)
+        """Whether an epoch is a few batches, or some dozens of samples, as far as their number is written out."""
+        node, sampler = self.argument("dataset"), self.argument("sampler")
         samples = written_samples(self.facts, self.scope, node) if node is not None else None
         if samples is None and node is not None:
             samples = _part_of_split(self.facts, self.scope, node)
-        per_batch = size if isinstance(size, int) else 1
-        return samples is not None and samples <= _FEW_BATCHES * per_batch
+        if samples is None and sampler is not None:
+            samples = drawn_samples(self.facts, self.scope, sampler)
+        return samples is not None and samples <= max(_FEW_BATCHES * self._samples_per_batch(), _FEW_SAMPLES)
+
+    def _samples_per_batch(self) -> int:
+        """As it is written, as the files of settings say, or what is usual."""
+        written, size = self.argument("batch_size"), self.literal("batch_size", 1)
+        if isinstance(size, int):
+            return size
+        set_to = self.facts.project.configured(last_name(written)) if written is not None else frozenset[str]()
+        only = next(iter(set_to)) if len(set_to) == 1 else ""
+        return int(float(only)) if only.replace(".", "", 1).isdecimal() else _USUAL_BATCH
 
     def sample_code(self) -> list[Scope]:
         """The functions of the project that run for each sample: of its datasets, its collate function, and what they call."""
@@ -334,6 +342,41 @@ class LoaderCall:
     def _is_self(self, scope: Scope, node: ast.expr) -> bool:
         value = self.facts.inference.value(scope, node)
         return value.may(lambda a: isinstance(a, Loader) and a.site == (self.scope, self.call))
+
+
+def _option_behind(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> str | None:
+    """The name of the option that an expression is, maybe handed on by parameters and attributes of objects."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name) if depth and scope.owner is not None:
+            setters = scope.owner.methods_assigning(name)
+            stored = [d.value for d in flow_of(setters[0]).definitions if d.name == path_of(node)] if len(setters) == 1 else []
+            only = stored[0] if len(stored) == 1 else None
+            return _option_behind(facts, setters[0], only, depth - 1) if only is not None else None
+        case ast.Attribute(value=held, attr=name) if path_of(held) != "self":
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str() as name)):
+            return name
+        case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str() as name), ast.Constant(value=0)]):
+            return name
+        case ast.Call(func=ast.Name(id="int"), args=[inner]):
+            return _option_behind(facts, scope, inner, depth)
+        case ast.Name(id=name) if depth:
+            found = flow_of(scope).reaching.get(node, frozenset())
+            bound = next(iter(found)) if len(found) == 1 else None
+            if bound is not None and bound.kind == "assign" and not bound.index and bound.value is not None:
+                return _option_behind(facts, scope, bound.value, depth - 1)
+            if bound is not None and bound.kind == "parameter":
+                return _option_given(facts, scope, name, depth - 1)
+    return None
+
+
+def _option_given(facts: Facts, scope: Scope, parameter: str, depth: int) -> str | None:
+    """The name of the option that all calls in sight give a parameter."""
+    names: set[str | None] = set()
+    for site in facts.inference.callers.sites(scope).sites:
+        written = given(scope, site.node, parameter)
+        names.add(_option_behind(facts, site.scope, written, depth) if written is not None else None)
+    return next(iter(names)) if len(names) == 1 else None
 
 
 def _lacks(alternative: Alternative, key: str) -> bool:
@@ -406,7 +449,7 @@ def _gives_some(option: str) -> re.Pattern[bytes]:
 @cache
 def _sets(option: str) -> re.Pattern[bytes]:
     """What gives an attribute of such a name another value than 0: `args.num_workers = 4 * gpus`."""
-    return any_layout(rb"\w \. %s =(?!=)(?! 0\b)" % option.encode())
+    return any_layout(rb"\b(?!self\b)\w+ \. %s =(?!=)(?! 0\b)" % option.encode())
 
 
 @cache
