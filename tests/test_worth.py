@@ -81,7 +81,7 @@ class Rows(Dataset):
         return self.rows[index]
 
     def load(self):
-        self.rows = np.load(self.path)
+        self.rows = np.loadtxt(self.path)
 
 
 def main(network, optimizer):
@@ -632,33 +632,141 @@ def test_what_a_script_moves_to_the_cpu_by_name_is_there(project: Project, devic
     assert "per-parameter-read" in {rule for rule, _ in project.rules()}
 
 
-CUDNN = """\
+CLIPS = """\
+import argparse
+
 import torch
 
-torch.backends.cudnn.enabled = False
+parser = argparse.ArgumentParser()
+parser.add_argument("--clip", type=float, default={clip})
+args = parser.parse_args()
 
 
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.{layer}
-
-    def forward(self, x):
-        return self.layer(x)
-
-
-if __name__ == "__main__":
-    net = Net().cuda()
+def train(model, optimizer, loader, scales={scales}):
+    scaler = torch.amp.GradScaler("cuda", enabled={enabled})
     for x in loader:
-        net(x.cuda()).sum().backward()
-        optimizer.step()
+        scaler.scale(model(x.cuda()).sum()).backward()
+        if args.clip > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+train(model, optimizer, loader)
 """
 
 
-@pytest.mark.parametrize(("layer", "told"), [("Conv2d(3, 8, 3)", True), ("Linear(3, 8)", False), ("GraphConv(3, 8)", False)])
-def test_without_convolutions_nothing_is_lost_without_cudnn(project: Project, layer: str, told: bool) -> None:
-    project.write({"train.py": CUDNN.format(layer=layer)})
-    assert ("debug-switch-left-on" in {rule for rule, _ in project.rules()}) is told
+@pytest.mark.parametrize(
+    ("clip", "scales", "enabled", "command", "told"),
+    [
+        ("1.0", "True", "scales", "python train.py", True),
+        ("0.0", "True", "scales", "python train.py", False),
+        ("0.0", "True", "scales", "python train.py --clip 5", True),
+        ("1.0", "False", "scales", "python train.py", False),
+        ("1.0", "False", "True", "python train.py", True),
+    ],
+)
+def test_an_error_behind_an_option_that_nobody_gives_is_on_request(
+    project: Project, clip: str, scales: str, enabled: str, command: str, told: bool
+) -> None:
+    project.write({"train.py": CLIPS.format(clip=clip, scales=scales, enabled=enabled), "run.sh": command})
+    assert ("clip-before-unscale" in {rule for rule, _ in project.rules()}) is told
+
+
+EVALUATED = """\
+import torch
+from torch.utils.checkpoint import checkpoint
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        if self.training{more}:
+            return {half}
+        return self.whole(x)
+
+    def half(self, x):
+        return x / 2
+
+    def whole(self, x):
+        torch.cuda.empty_cache()
+        return x * 2
+
+
+net, optimizer = Net().cuda(), torch.optim.SGD([torch.zeros(3, requires_grad=True)], lr=0.1)
+for x in loader:
+    net(x.cuda()).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "half", "told"),
+    [
+        ("", "self.half(x)", False),
+        (" or x.dim() == 3", "self.half(x)", False),
+        (" and x.dim() == 3", "self.half(x)", True),
+        ("", "checkpoint(self.whole, x)", True),
+        ("", "self.half(x) if not self.training else self.whole(x)", True),
+    ],
+)
+def test_what_a_network_calls_to_evaluate_is_no_part_of_its_training(
+    project: Project, more: str, half: str, told: bool
+) -> None:
+    project.write({"train.py": EVALUATED.format(more=more, half=half)})
+    assert ("empty-cache-in-loop" in {rule for rule, _ in project.rules()}) is told
+
+
+DRAWN = """\
+import numpy as np
+from torch.utils.data import DataLoader, SubsetRandomSampler
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+pictures = ImageFolder("pictures", transform=transforms.ToTensor())
+classes = 10
+indices = {indices}
+loader = DataLoader(pictures, batch_size=32, sampler=SubsetRandomSampler(indices))
+
+
+def main(network, optimizer):
+    for x, _ in loader:
+        network(x.cuda()).sum().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main(network, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("indices", "told"),
+    [
+        ("np.random.choice(len(pictures), 10 * classes)", False),
+        ("np.random.choice(len(pictures), 1000 * classes)", True),
+        ("np.random.permutation(len(pictures))[:64]", False),
+        ("np.random.permutation(len(pictures))[64:]", True),
+        ("np.random.permutation(len(pictures))[:-64]", True),
+    ],
+)
+def test_few_samples_that_are_drawn_are_few_batches(project: Project, indices: str, told: bool) -> None:
+    project.write({"train.py": DRAWN.format(indices=indices)})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+
+
+STEP = "def step(loss):\n    loss.backward()\n"
+
+
+def test_a_notebook_beside_a_script_of_its_name_is_a_copy(project: Project) -> None:
+    text = DRAWN.format(indices="list(range(len(pictures)))")
+    project.write({"train.ipynb": notebook(text)})
+    assert "dataloader-no-workers" in {rule for rule, _ in project.rules()}
+    project.write({"train.ipynb": notebook(text), "train.py": "print()\n"})
+    assert "dataloader-no-workers" in {rule for rule, _ in project.rules()}
+    project.write({"train.ipynb": notebook(text), "train.py": STEP})
+    assert "dataloader-no-workers" not in {rule for rule, _ in project.rules()}
+    project.write({"train.ipynb": notebook(f"from train import step\n{text}"), "train.py": STEP})
+    assert "dataloader-no-workers" in {rule for rule, _ in project.rules()}
 
 
 COUNTED = """\
@@ -797,6 +905,89 @@ def test_an_option_that_is_0_gives_no_workers(
     assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
 
 
+GUARDED = """\
+import torch
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def train(net, optimizer, loader, on_cluster, clears):
+    for step, x in enumerate(loader):
+        net(x.to(device)).sum().backward()
+        optimizer.step()
+        if {condition}:
+            torch.cuda.empty_cache()
+
+
+train(torch.nn.Linear(2, 2).to(device), optimizer, loader, *flags)
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("torch.cuda.is_available()", True),
+        ("not on_cluster and device.type == 'cuda'", True),
+        ("device.type == 'cuda' and step % 100 == 0", False),
+        ("on_cluster", False),
+        ("torch.cuda.memory_reserved() > 2**34", False),
+    ],
+)
+def test_to_ask_for_a_gpu_is_no_reason_to_give_memory_back(project: Project, condition: str, told: bool) -> None:
+    project.write({"train.py": GUARDED.format(condition=condition)})
+    assert ("empty-cache-in-loop" in {rule for rule, _ in project.rules()}) is told
+
+
+HANDED_ON = """\
+import argparse
+
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.functional import to_tensor
+
+
+class Images(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return to_tensor(Image.open(self.paths[index]))
+
+
+class Data:
+    def __init__(self, paths, workers):
+        self.paths, self.workers = paths, workers
+
+    def batches(self):
+        count = self.workers
+        return DataLoader(Images(self.paths), batch_size=8, num_workers=count)
+
+
+def main(args, network, optimizer, paths):
+    for x in Data(paths, {given}).batches():
+        network(x.cuda()).sum().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=int, default={default})
+    main(parser.parse_args(), *made())
+"""
+
+
+@pytest.mark.parametrize(("given", "default", "told"), [("args.workers", 0, True), ("args.workers", 4, False), ("4", 0, False)])
+def test_an_option_is_followed_through_parameters_and_attributes(
+    project: Project, given: str, default: int, told: bool
+) -> None:
+    project.write({"train.py": HANDED_ON.format(given=given, default=default)})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+
+
 TEMPLATED = """\
 import argparse
 
@@ -855,12 +1046,15 @@ class Images(Dataset):
 """
 
 
+def notebook(code: str) -> str:
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": code}
+    return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
 @pytest.mark.parametrize("is_in_cell", [True, False])
 def test_workers_that_are_spawned_find_nothing_of_a_notebook(project: Project, is_in_cell: bool) -> None:
     code = IN_A_CELL.format(dataset=IMAGES if is_in_cell else "from images import Images")
-    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": code}
-    notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    project.write({"look.ipynb": json.dumps(notebook), "images.py": IMAGES})
+    project.write({"look.ipynb": notebook(code), "images.py": IMAGES})
     (found,) = [f for f in project.findings() if f["rule"] == "dataloader-no-workers"]
     assert found["message"].endswith(
         "pass `num_workers=`" + " on Linux (elsewhere the dataset has to be in a module)" * is_in_cell
