@@ -930,6 +930,7 @@ train(torch.nn.Linear(2, 2).to(device), optimizer, loader, *flags)
         ("not on_cluster and device.type == 'cuda'", True),
         ("device.type == 'cuda' and step % 100 == 0", False),
         ("on_cluster", False),
+        ("torch.cuda.is_available() and clears", False),
         ("torch.cuda.memory_reserved() > 2**34", False),
     ],
 )

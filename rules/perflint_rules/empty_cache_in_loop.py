@@ -73,7 +73,8 @@ _GPU = re.compile(
     r"|'cuda' in str\([\w.]+\)|[\w.]*device != 'cpu'|(?:\w+\.)*(?:use_|is_)?(?:cuda|gpu)",
     re.IGNORECASE,
 )
-_FLAG = re.compile(r"(?:not )?(?:\w+\.)*(?!\w*(?:cache|memory|empty|clear|clean|free))\w+")
+_FLAG = re.compile(r"not (?:\w+\.)*\w+")
+"""What leaves machines out, such as a cluster; one that holds is a wish to give memory back."""
 _RUNS_SHORT = Obligation(Kind.MEMORY_TO_SPARE, "a program at the last byte of its memory may need what is freed")
 _FINALIZES = Obligation(Kind.UNKNOWN_CODE, "finalizers run at another time")
 
@@ -126,7 +127,7 @@ def _is_on_purpose(code: Code, call: ast.Call) -> bool:
 
 
 def _asks_for_gpu(block: Block) -> bool:
-    """Whether all that a condition asks is where the program runs: `device.type == "cuda"`, maybe beside a flag."""
+    """Whether a condition asks for a GPU, `device.type == "cuda"`, and for no more than some flags that are not set."""
     if block.kind != "then" or not isinstance(block.node, ast.If):
         return False
     test = block.node.test
