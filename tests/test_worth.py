@@ -931,6 +931,10 @@ train(torch.nn.Linear(2, 2).to(device), optimizer, loader, *flags)
         ("device.type == 'cuda' and step % 100 == 0", False),
         ("on_cluster", False),
         ("torch.cuda.is_available() and clears", False),
+        ("torch.cuda.is_available() and not no_cuda", True),
+        ("not no_cuda and torch.cuda.is_available()", True),
+        ("device.type == 'cuda' and not use_cuda_graphs", True),
+        ("not torch.cuda.is_available() and not on_cluster", False),
         ("torch.cuda.memory_reserved() > 2**34", False),
     ],
 )

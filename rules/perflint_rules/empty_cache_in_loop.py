@@ -65,6 +65,7 @@ _FREES = (
     "torch.accelerator.empty_cache",
     "gc.collect",
 )
+_ASKS = tuple(f"torch.{kind}.is_available" for kind in ("cuda", "mps", "xpu", "accelerator"))
 _TRIES_SIZES = re.compile(r"batch_?size|memory|oom", re.I)
 """How functions are called that try out what fits into memory."""
 _GPU = re.compile(
@@ -140,8 +141,7 @@ def _dropped(code: Code, call: ast.Call) -> Iterator[Edit]:
     statement: ast.stmt = code.flow.statement(call)
     if not isinstance(statement, ast.Expr) or statement.value is not call:
         raise CannotRewrite("something becomes of what it returns")
-    around = code.flow.parent.get(statement)
-    alone = isinstance(around, ast.If) and around.body == [statement] and not around.orelse
-    if isinstance(around, ast.If) and alone and _asks_for_gpu(code.flow.block[call]):
-        statement = around
+    match code.flow.parent.get(statement):
+        case ast.If(test=ast.Call(func=asks, args=[]), body=[_], orelse=[]) as around if code.is_external(asks, *_ASKS):
+            statement = around
     yield delete_statement(code.source, statement, list(code.flow.siblings(statement)))

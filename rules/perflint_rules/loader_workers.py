@@ -25,8 +25,8 @@ from perflint_rules.repeated_calls import is_called_again
 SOME_WORKERS = "make samples in 4 workers"
 _SOME = "4"
 """Enough to decode beside a training, and few enough for a small machine."""
-_STAYING = (("persistent_workers", "True"),)
-_STAY = "persistent_workers=True"
+_STAYING = ("persistent_workers", "True")
+_STAY = "=".join(_STAYING)
 _REACHED = any_layout(rb"\. dataset \. (?!\w* \()|\bsetattr \(")
 """What may change a dataset from outside, which workers that stay would not see."""
 _MAKES = words("__init__ __len__ __repr__ __getitem__ __getitems__")
@@ -125,7 +125,7 @@ def with_workers(code: Code, loader: LoaderCall, moves_samples: bool, stay: bool
         raise CannotRewrite("each worker would draw the same in every epoch")
     written = loader.argument("num_workers")
     if written is None:
-        yield add_keyword(code.source, loader.call, "num_workers", _SOME, *(_STAYING if stay else ()))
+        yield add_keyword(code.source, loader.call, "num_workers", _SOME, *([_STAYING] if stay else []))
     elif isinstance(written, ast.Constant):
         bare = any(k.value is written and k.end_col_offset == written.end_col_offset for k in loader.call.keywords)
         yield replace(code.source, written, f"{_SOME}, {_STAY}" if stay and bare else _SOME)
@@ -136,12 +136,12 @@ def with_workers(code: Code, loader: LoaderCall, moves_samples: bool, stay: bool
 def how_to_get_workers(code: Code, loader: LoaderCall, stay: bool) -> str:
     """What the user is to do, in his own terms."""
     written, where = loader.argument("num_workers"), _where_workers_start(code, loader)
-    and_stay = f" and `{_STAY}`" if stay else ""
     if written is None:
-        return f"pass `num_workers=`{and_stay}{where}"
-    if isinstance(written, ast.Constant):
-        return f"raise `num_workers={ast.unparse(written)}`{' and pass' * stay}{and_stay.removeprefix(' and')}{where}"
-    return f"raise `num_workers={ast.unparse(written)}`, which is 0{where}"
+        return "pass `num_workers=`" + (f" and `{_STAY}`" if stay else "") + where
+    raised = f"raise `num_workers={ast.unparse(written)}`"
+    if not isinstance(written, ast.Constant):
+        return f"{raised}, which is 0{where}"
+    return raised + (f" and pass `{_STAY}`" if stay else "") + where
 
 
 def _where_workers_start(code: Code, loader: LoaderCall) -> str:
@@ -169,9 +169,9 @@ def gain_little(code: Code, loader: LoaderCall) -> bool:
     Or samples are kept in memory, or an option says what its 0 is for. Workers are spawned on a Mac.
     """
     project, path = code.facts.project, code.source.path
-    if draws_by_itself(loader) or any(project.program_holds(path, pattern) for pattern in _WHERE_LITTLE):
+    if draws_by_itself(loader) or is_of_mac(code.facts, path):
         return True
-    if is_of_mac(code.facts, path):
+    if any(project.program_holds(path, pattern) for pattern in _WHERE_LITTLE):
         return True
     option = loader.worker_option
     return _keeps_samples(code, loader) or (option is not None and project.program_holds(path, _tells_of_windows(option)))

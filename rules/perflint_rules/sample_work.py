@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from enum import Enum
 
 from perflint.api import Code, External, LoaderCall, Option, Scope, ancestors, flow_of, is_behind_the_end, is_guarded, words
 from perflint_rules.pictures import images
@@ -36,24 +37,27 @@ _DRAWS = words("random randint randrange choice uniform rand")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
 
 
+class _Gain(Enum):
+    """Whether workers pay for what a call does."""
+
+    PAYS = "decodes"
+    LITTLE = "reads what is ready, tokenises or draws"
+    BESIDE_A_READ = "computes: they pay if the sample is read, too"
+
+
 def sample_work(code: Code, loader: LoaderCall) -> tuple[str, bool] | None:
     """The call that takes longest for a sample of a loader, as it is written, and whether workers pay for it; None: no work.
 
     Reading what is ready, tokenising and drawing numbers take little beside a step.
     """
-    cheap, computes = None, False
+    first: dict[_Gain, str] = {}
     for scope in (scope for scope in loader.sample_code() if not _runs_at_first(code, scope)):
-        for work, pays in _works(code, scope):
-            if pays:
-                return work, True
-            if pays is None:
-                computes = True
-            else:
-                cheap = cheap or work
-    read = images(loader.samples)
-    if read is not None:
-        return read, True
-    return (cheap, computes) if cheap is not None else None
+        for work, gain in _works(code, scope):
+            first.setdefault(gain, work)
+    long = first.get(_Gain.PAYS) or images(loader.samples)
+    if long is not None:
+        return long, True
+    return (first[_Gain.LITTLE], _Gain.BESIDE_A_READ in first) if _Gain.LITTLE in first else None
 
 
 def _runs_at_first(code: Code, scope: Scope) -> bool:
@@ -62,29 +66,27 @@ def _runs_at_first(code: Code, scope: Scope) -> bool:
     return bool(sites) and all(is_guarded(flow_of(site.scope), site.node) for site in sites)
 
 
-def _works(code: Code, scope: Scope) -> Iterator[tuple[str, bool | None]]:
-    """The calls of a function that read, decode, tokenise, or draw for each part of a sample, and whether workers pay for them.
-
-    None: they do if the sample is read, too.
-    """
+def _works(code: Code, scope: Scope) -> Iterator[tuple[str, _Gain]]:
+    """The calls of a function that read, decode, tokenise, compute, or draw for each part of a sample."""
     for call in (call for call in flow_of(scope).calls if not is_behind_the_end(flow_of(scope), call)):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if _is_of_ready_dataset(code, scope, call) or name in code.option(OWN_READERS):
-            yield ast.unparse(call.func), True
+            yield ast.unparse(call.func), _Gain.PAYS
         elif name in _TOKENISES:
-            yield ast.unparse(call.func), False
+            yield ast.unparse(call.func), _Gain.LITTLE
         loop = flow_of(scope).loop(call) if name in _DRAWS else None
         if loop is not None and isinstance(loop.statement, ast.For):
-            yield ast.unparse(call.func), False
+            yield ast.unparse(call.func), _Gain.LITTLE
         value = code.at(scope).value(call.func)
         if value.must(lambda a: isinstance(a, External) and a.qualname in _KNOWN):
             names = {a.qualname for a in value.alternatives if isinstance(a, External)}
-            yield ast.unparse(call.func), True if names <= _DECODES else None if names <= _COMPUTES else False
+            computes = _Gain.BESIDE_A_READ if names <= _COMPUTES else _Gain.LITTLE
+            yield ast.unparse(call.func), _Gain.PAYS if names <= _DECODES else computes
     for node in flow_of(scope).order:  # `self.images[i]`, of a dataset that this one takes its samples from
         match node:
             case ast.Subscript(value=ast.Attribute() as held, ctx=ast.Load()):
                 if images(code.at(scope).value(held)) is not None:
-                    yield ast.unparse(node), True
+                    yield ast.unparse(node), _Gain.PAYS
 
 
 def _is_of_ready_dataset(code: Code, scope: Scope, call: ast.Call) -> bool:

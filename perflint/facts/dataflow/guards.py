@@ -109,14 +109,15 @@ def is_left_to_evaluation(flow: Flow, node: ast.AST) -> bool:
         for other in flow.siblings(statement):
             if other is statement:
                 break
-            if (
-                isinstance(other, ast.If)
-                and isinstance(other.body[-1], ast.Return)
-                and _is_no_training(other.test, holds=False)
-            ):
+            if isinstance(other, ast.If) and _leaves_training(other):
                 return True
         statement = flow.parent[statement]
     return False
+
+
+def _leaves_training(statement: ast.If) -> bool:
+    """`if self.training: return ...`: whether a module that trains gets no further."""
+    return isinstance(statement.body[-1], ast.Return) and _is_no_training(statement.test, holds=False)
 
 
 def _is_no_training(test: ast.expr, *, holds: bool) -> bool:
@@ -125,9 +126,8 @@ def _is_no_training(test: ast.expr, *, holds: bool) -> bool:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return _is_no_training(operand, holds=not holds)
         case ast.BoolOp(op=op, values=values):
-            needed = (
-                any if isinstance(op, ast.And) is holds else all
-            )  # what `and` gives, and what `or` does not, holds for each
+            # each operand of an `and` that holds, does, and none of an `or` that does not
+            needed = any if isinstance(op, ast.And) is holds else all
             return needed(_is_no_training(value, holds=holds) for value in values)
         case ast.Attribute(value=ast.Name(id="self"), attr=name) | ast.Name(id=name) if name in _TRAINING:
             return not holds

@@ -331,14 +331,26 @@ def without_cuda(scope: Scope, node: ast.AST) -> bool:
     """Whether code stands in the branch for machines without CUDA."""
     for block in flow_of(scope).block[node].ancestry():
         if block.kind in ("then", "else") and isinstance(block.node, ast.If):
-            test = ast.unparse(block.node.test)
-            if "cuda" in test.lower() and "!=" not in test and " or " not in test:
-                several = isinstance(block.node.test, ast.BoolOp)  # the other arm is for machines with CUDA, too
-                operands = block.node.test.values if isinstance(block.node.test, ast.BoolOp) else [block.node.test]
-                negated = any("cuda" in ast.unparse(o).lower() and isinstance(o, ast.UnaryOp) for o in operands)
-                if (block.kind == "else") != negated and not (several and block.kind == "else"):
-                    return True
+            test = block.node.test
+            operands = test.values if isinstance(test, ast.BoolOp) else [test]
+            asked = [operand for operand in operands if "cuda" in ast.unparse(operand).lower()]
+            if not asked or "!=" in ast.unparse(test) or " or " in ast.unparse(test):
+                continue
+            several = isinstance(test, ast.BoolOp)  # the other arm is for machines with CUDA, too
+            decisive = [operand for operand in asked if "is_available" in ast.unparse(operand)]
+            absent = all(map(_says_no_cuda, decisive or asked))
+            if (block.kind == "else") != absent and not (several and block.kind == "else"):
+                return True
     return False
+
+
+_WITHOUT_CUDA = made(r"(?:no|disable|without)_?cuda", re.I)
+
+
+def _says_no_cuda(test: ast.expr) -> bool:
+    """Whether a test holds without CUDA: `not torch.cuda.is_available()`, `args.no_cuda`."""
+    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    return negated != (_WITHOUT_CUDA.search(ast.unparse(test)) is not None)
 
 
 def is_off_cuda(flow: Flow, node: ast.AST) -> bool:
