@@ -40,6 +40,7 @@ from perflint.facts.autograd.kept_graphs import graph_noticed
 from perflint.facts.autograd.without_graph import is_known_function
 from perflint.facts.compiled.compiled import Root
 from perflint.facts.compiled.graph_breaks import GraphBreak
+from perflint.facts.dataflow.branches import exclude_each_other
 from perflint.facts.dataflow.definitions import Block, Definition, Loop, path_of
 from perflint.facts.dataflow.flow import Flow, Region, flow_of
 from perflint.facts.dataflow.guards import (
@@ -341,6 +342,7 @@ __all__ = [
     "error_is_survived",
     "evaluated_by_flag",
     "evaluates",
+    "exclude_each_other",
     "feared",
     "feeds_rnn",
     "find_method",

@@ -32,9 +32,9 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-When the function, or the file, names `unscale_` anywhere, and when the backward pass runs without the scaler. Where
-clipping is left to an option, or `enabled` to a parameter, that is off, and that no command, file of settings or call of the
-project gives, select it to see it.
+When the function, or the file, names `unscale_` anywhere, and when the backward pass runs without the scaler, if only in the
+branch that clips. Where clipping or `enabled` is left to an option or a parameter that is off, and that no
+command, file of settings or call of the project gives, select it to see it.
 
 ## Fix safety
 Unsafe: the program computes something else, which is the point.
@@ -54,6 +54,7 @@ from perflint.api import (
     Scope,
     Severity,
     argument,
+    exclude_each_other,
     insert_before,
     is_off_by_default,
     is_scaler,
@@ -69,19 +70,38 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each clipping of scaled gradients."""
     if b"unscale_" in code.source.body:
         return
-    order = code.flow.order
     scaled = [call for call in code.calls("scale") if _of_scaler(code, call) and _is_differentiated(code, call)]
     steps = [call for call in code.calls("step") if _of_scaler(code, call) and len(call.args) == 1]
     for call in code.calls_to(*_CLIPS):
-        after = next(
-            (step for step in steps if order[step] > order[call] and code.flow.loop(step) is code.flow.loop(call)), None
-        )
-        before = [s for s in scaled if order[s] < order[call] and code.flow.loop(s) is code.flow.loop(call)]
+        after = next((step for step in steps if _may_follow(code, call, step)), None)
+        before = [s for s in scaled if _may_follow(code, s, call) and not _is_plain_since(code, s, call)]
         if before and after is not None:
             message = "the gradients are still scaled, so they are clipped thousands of times too early; unscale them first"
             fix = code.fix("unscale them first", _unscaled(code, call, after), unless=[_OTHER])
             severity = Severity.INFO if _is_off(code, after) else None
             yield code.finding(call, message, fix, [_OTHER], severity=severity)
+
+
+def _may_follow(code: Code, first: ast.AST, second: ast.AST) -> bool:
+    """Whether a round of the loop around both may run one after the other."""
+    flow = code.flow
+    in_order = flow.order[first] < flow.order[second] and flow.loop(first) is flow.loop(second)
+    return in_order and not exclude_each_other(flow, first, second)
+
+
+def _is_plain_since(code: Code, scaled: ast.Call, call: ast.Call) -> bool:
+    """Whether a backward pass without the scaler always runs after the one with it, as that of the network that is clipped."""
+    order, dominates = code.flow.order, code.flow.dominates
+    return any(
+        order[other] > order[scaled] and dominates(other, call) and not _is_scaled(other) for other in code.calls("backward")
+    )
+
+
+def _is_scaled(backward: ast.Call) -> bool:
+    match backward.func:
+        case ast.Attribute(value=ast.Call(func=ast.Attribute(attr="scale"))):
+            return True
+    return False
 
 
 def _of_scaler(code: Code, call: ast.Call) -> bool:
