@@ -62,7 +62,7 @@ def pictures():
         ("", "net.to(torch.device('cpu'))", "", False),
         ("", "device = torch.device('cpu')", ".to(device)", False),
         ("", "net = net.to(torch.float64)", ".to(torch.float64)", False),
-        ("", "net, optimizer = accelerator.prepare(net, optimizer)", "", True),
+        ("", "from hardware import accelerator\nnet, optimizer = accelerator.prepare(net, optimizer)", "", True),
         ("", "# net = net.to(device)", "", False),
     ],
     ids=[
@@ -249,7 +249,9 @@ def test_a_network_that_is_made_by_the_caller(project: Project, inside: str, mad
     helpers += "\n\ndef prepare(net):\n    net.to('cuda')\n"
     helpers += "\n\nclass Keeper:\n    def __init__(self, net):\n        self.net = net.cuda()\n"
     text = FUNCTION.format(inside=inside) + helpers + CALLER.format(made=made, before=before)
-    project.write({"train.py": text.replace("from data", "import unknown\nfrom data"), "data.py": DATA})
+    project.write(
+        {"train.py": text.replace("from data", "import unknown\nfrom hardware import fabric\nfrom data"), "data.py": DATA}
+    )
     assert told(project, READ) is expected
 
 

@@ -426,6 +426,7 @@ def test_what_a_caller_returns_before_runs_now_and_then(project: Project, guard:
 
 READS = """\
 import torch
+from data import made
 
 
 def norms(model):
@@ -444,6 +445,7 @@ if __name__ == "__main__":
     train(*made())
 """
 TRIES = """\
+from data import loader, model, optimizer
 from train import norms
 
 for x in loader:
@@ -467,7 +469,12 @@ def test_what_tests_do_in_each_step_the_program_may_do_now_and_then(project: Pro
     ids=["script", "tests", "used"],
 )
 def test_what_lies_among_tests_and_nobody_else_imports_takes_a_few_steps(project: Project, path: str, told: bool) -> None:
-    project.write({path: READS.format(noted="norms(model)"), "main.py": "from tests.steps import train\ntrain(*made())\n"})
+    project.write(
+        {
+            path: READS.format(noted="norms(model)"),
+            "main.py": "from data import made\nfrom tests.steps import train\ntrain(*made())\n",
+        }
+    )
     assert ("per-parameter-read" in {rule for rule, _ in project.rules()}) is told
 
 
@@ -604,6 +611,7 @@ def test_anomaly_mode_of_an_evaluation_records_nothing(project: Project, path: s
 
 ON_CPU = """\
 import torch
+from data import loader
 from parts import Coach
 
 device = "cpu"
@@ -1071,3 +1079,55 @@ def test_workers_that_are_spawned_find_nothing_of_a_notebook(project: Project, i
 def test_an_option_that_the_program_sets_is_no_matter_of_commands(project: Project, template: str, told: bool) -> None:
     project.write({"main.py": TEMPLATED.format(template=template), "README.md": "# Run\n\n    python main.py --train\n"})
     assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+
+
+STEPS = """\
+import sys
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+{imported}
+
+
+class Images(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return torch.from_numpy(np.array(Image.open(self.paths[index])))
+
+
+def main(paths):
+    network = nn.Linear(3, 1).cuda()
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+    loader = DataLoader(Images(paths), batch_size=16)
+    for x in loader:
+        loss = network(x.cuda()).mean()
+        loss.backward()
+        optimizer.step()
+        torch.cuda.empty_cache()
+        {last}
+
+
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "last", "other", "told"),
+    [
+        ("from PIL import Image", "pass", "import train", {"dataloader-no-workers", "empty-cache-in-loop"}),
+        ("from PIL import Image", "report(loss)", "import train", set()),
+        ("from PIL import Image", "report(loss)", "pass", {"dataloader-no-workers", "empty-cache-in-loop"}),
+        ("", "pass", "import train", {"empty-cache-in-loop"}),
+    ],
+    ids=["runs", "no such function", "a part of something", "no such module"],
+)
+def test_programs_that_end_in_their_first_step(project: Project, imported: str, last: str, other: str, told: set[str]) -> None:
+    project.write({"train.py": STEPS.format(imported=imported, last=last), "run.py": other})
+    shown = {rule for rule, _ in project.rules()}
+    assert shown & {"dataloader-no-workers", "empty-cache-in-loop"} == told

@@ -77,6 +77,8 @@ class Facts:
         """Who names what a file defines under a name, None for code that runs for sure."""
         self.unstartable: Memo[str, bool] = Memo(project.trace)
         """Whether a file cannot be imported, as `cannot_start` finds it."""
+        self.dead_ends: Memo[tuple[Scope, int], tuple[ast.AST, ...]] = Memo(project.trace)
+        """Where a function ends with an error whenever it runs, as `dead_ends` finds it."""
         self.without_gpu: Memo[str, bool] = Memo(project.trace)
         """Whether a file's program is run on the CPU, as `is_run_without_gpu` finds it."""
         self.whereabouts: Memo[Scope, Any] = Memo(project.trace)

@@ -32,6 +32,7 @@ from perflint.facts.proofs.listed_names import lists_names
 from perflint.facts.proofs.own_tensors import own_tensors
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.proofs.taken_whole import taken_whole
+from perflint.facts.training.dead_ends import ends_first
 from perflint.facts.training.generation import writes_text
 from perflint.facts.training.left_out import is_left_out
 from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
@@ -340,7 +341,7 @@ class Code:
         return Finding(*said, start, end, fix, obligations, offsets, rule.costs, rate)
 
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
-        """Whether nobody runs the code; an error is worth a look wherever a run gets to.
+        """Whether nobody runs the code, or gets to it; an error is worth a look wherever a run gets to.
 
         Or it is a wait of a step, which the sync budget counts, or has no fix that the rule's findings are worth by.
 
@@ -350,6 +351,8 @@ class Code:
         So are those of evaluations alone, which are a small part of most runs, unless the program only evaluates.
         """
         if self.rule.severity is Severity.INFO or is_switched_off(self.facts, self.scope, node):
+            return True
+        if ends_first(self.facts, self.scope, node):
             return True
         if self.rule.severity is Severity.ERROR:
             return is_kept_only(self.facts, self.source.path)

@@ -122,6 +122,7 @@ def check(code: Code) -> Iterator[Finding]:
             little = little or not pays or is_for_evaluation(code, loader) or is_quick(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             little = little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches
+            little = little or loader.ends_first
             fix = code.fix(SOME_WORKERS, with_workers(code, loader, moves, stay), unless=[_ELSEWHERE])
             severity = Severity.INFO if little else worth(code, loader)
             yield code.finding(loader.call, message, fix, [_ELSEWHERE], severity=severity)

@@ -49,6 +49,11 @@ def is_guard(flow: Flow, block: Block) -> bool:
     return known
 
 
+def is_run_alone(block: Block) -> bool:
+    """Whether a block runs only if its file is run itself: `if __name__ == "__main__":`."""
+    return block.kind == "then" and isinstance(block.node, ast.If) and "__name__" in ast.unparse(block.node.test)
+
+
 def is_guarded(flow: Flow, node: ast.AST) -> bool:
     """Whether a node stands in a block that runs only now and then, or behind a return from most calls of its function.
 

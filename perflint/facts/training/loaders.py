@@ -15,6 +15,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.training.datasets import drawn_samples, written_samples
+from perflint.facts.training.dead_ends import always_ends, ends_first
 from perflint.facts.training.taken_batches import may_move, takers_of
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
@@ -291,10 +292,12 @@ class LoaderCall:
 
     def sample_code(self) -> list[Scope]:
         """The functions of the project that run for each sample: of its datasets, its collate function, and what they call."""
+        return list(called_from(self.facts, *self._makes_samples(), *self._collates(), depth=REACH))
+
+    def _makes_samples(self) -> list[Scope]:
         inference = self.facts.inference
         methods = (classes.find_method(inference, dataset.cls, name) for dataset in self.datasets for name in _SAMPLES)
-        starts = [method for method in methods if method is not None]
-        return list(called_from(self.facts, *starts, *self._collates(), depth=REACH))
+        return [method for method in methods if method is not None]
 
     def collate_code(self) -> list[Scope]:
         """The functions of the project that make batches of samples: its collate function, and what that calls."""
@@ -332,6 +335,14 @@ class LoaderCall:
         """The loops that go over its batches, and the calls that draw one; none if others may take them, too."""
         found = takers_of(self.facts, self.scope, self.call)
         return found if all(node is not None for _, node in found) else []  # type: ignore[return-value]
+
+    @property
+    def ends_first(self) -> bool:
+        """Whether making a sample ends with an error, or so does all that takes batches, before it gets one or a second one."""
+        if any(always_ends(self.facts, method) for method in self._makes_samples()):
+            return True
+        takers = [(scope, taker.body[0] if isinstance(taker, ast.For) else taker) for scope, taker in self.takers()]
+        return bool(takers) and all(ends_first(self.facts, scope, taker) for scope, taker in takers)
 
     @property
     def is_left(self) -> bool:

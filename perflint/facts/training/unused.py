@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from perflint.facts.dataflow.definitions import Block
 from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.guards import is_run_alone
 from perflint.facts.dataflow.uses import functions_see
 from perflint.facts.facts import Facts
 from perflint.facts.training.uncallable import fits_no_call, fits_no_call_of_objects
@@ -165,12 +165,8 @@ def _works_as_program_only(facts: Facts, path: str) -> bool:
         return False
     bound: dict[str, bool] = {}
     for definition in flow_of(module.top).definitions:
-        bound[definition.name] = bound.get(definition.name, True) and any(map(_is_run_alone, definition.block.ancestry()))
+        bound[definition.name] = bound.get(definition.name, True) and any(map(is_run_alone, definition.block.ancestry()))
     return any(functions_see(module, name) for name, alone in bound.items() if alone)
-
-
-def _is_run_alone(block: Block) -> bool:
-    return block.kind == "then" and isinstance(block.node, ast.If) and RUN_ALONE.decode() in ast.unparse(block.node.test)
 
 
 def _may_be_found_by_name(facts: Facts, path: str, definition: str = "") -> bool:
