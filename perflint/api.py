@@ -126,7 +126,7 @@ from perflint.facts.proofs.reach import called_from
 from perflint.facts.proofs.surgery import surgery
 from perflint.facts.proofs.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training.batch_moves import BatchMoves, leading_moves
-from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
+from perflint.facts.training.datasets import is_conditional, runs_at_first, runs_per_item, same_for_all_items
 from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.generation import loop_writes_text
 from perflint.facts.training.lightning import trainer_sets_anomaly_mode
@@ -440,6 +440,7 @@ __all__ = [
     "replaced_lines",
     "rnn_calls",
     "rule",
+    "runs_at_first",
     "runs_network",
     "runs_once",
     "runs_per_item",

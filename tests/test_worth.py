@@ -80,7 +80,7 @@ class Rows(Dataset):
             self.load()
         return self.rows[index]
 
-    def load(self):
+    {kept}def load(self):
         self.rows = np.loadtxt(self.path)
 
 
@@ -92,9 +92,17 @@ def main(network, optimizer):
 """
 
 
-@pytest.mark.parametrize(("look", "told"), [("if self.rows is None:", False), ("if index >= 0:", True)])
-def test_a_file_that_the_first_sample_reads_is_no_work_for_workers(project: Project, look: str, told: bool) -> None:
-    project.write({"train.py": DATASET.format(look=look)})
+@pytest.mark.parametrize(
+    ("look", "kept", "told"),
+    [
+        ("if self.rows is None:", "", False),
+        ("if index >= 0:", "", True),
+        ("if index >= 0:", "@functools.lru_cache(16)\n    ", False),
+    ],
+    ids=["first", "each", "kept"],
+)
+def test_a_file_that_the_first_sample_reads_is_no_work_for_workers(project: Project, look: str, kept: str, told: bool) -> None:
+    project.write({"train.py": f"import functools\n{DATASET.format(look=look, kept=kept)}"})
     assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
 
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from enum import Enum
 
-from perflint.api import Code, External, LoaderCall, Option, Scope, ancestors, flow_of, is_behind_the_end, is_guarded, words
+from perflint.api import Code, External, LoaderCall, Option, Scope, ancestors, flow_of, is_behind_the_end, runs_at_first, words
 from perflint_rules.pictures import images
 
 OWN_READERS = Option("readers", (), "Names of further functions and methods that read or decode a sample")
@@ -51,19 +51,13 @@ def sample_work(code: Code, loader: LoaderCall) -> tuple[str, bool] | None:
     Reading what is ready, tokenising and drawing numbers take little beside a step.
     """
     first: dict[_Gain, str] = {}
-    for scope in (scope for scope in loader.sample_code() if not _runs_at_first(code, scope)):
+    for scope in (scope for scope in loader.sample_code() if not runs_at_first(code.facts, scope)):
         for work, gain in _works(code, scope):
             first.setdefault(gain, work)
     long = first.get(_Gain.PAYS) or images(loader.samples)
     if long is not None:
         return long, True
     return (first[_Gain.LITTLE], _Gain.BESIDE_A_READ in first) if _Gain.LITTLE in first else None
-
-
-def _runs_at_first(code: Code, scope: Scope) -> bool:
-    """`if self.data is None: self.load()`: whether all calls of a function stand behind a look whether that was done."""
-    sites = code.facts.inference.callers.sites(scope).sites
-    return bool(sites) and all(is_guarded(flow_of(site.scope), site.node) for site in sites)
 
 
 def _works(code: Code, scope: Scope) -> Iterator[tuple[str, _Gain]]:

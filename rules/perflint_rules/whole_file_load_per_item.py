@@ -30,8 +30,9 @@ class Rows(Dataset):
 A handle that cannot be shared by processes (HDF5, LMDB) is opened by the first item of each worker, and kept.
 
 ## When it stays silent
-When the path depends on the item, or may; under a condition, such as a cache that is filled once; with `mmap_mode`. For
-`h5py.File`, which opens a file in 0.1 to 0.2 ms and reads nothing yet, select it to see it.
+When the path depends on the item, or may; under a condition, such as a cache that is filled once; where a decorator keeps what
+a function gives (`lru_cache`); with `mmap_mode`. For `h5py.File`, which opens a file in 0.1 to 0.2 ms and reads nothing yet,
+select it to see it.
 
 ## Fix safety
 There is no fix: what is kept takes memory in each worker, and whether the file changes meanwhile is not known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
-from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
+from perflint.facts.training.datasets import is_conditional, runs_at_first, runs_per_item, same_for_all_items
 
 DATA = """
 import os
@@ -47,6 +47,52 @@ def helper(index): pass
 def test_what_runs_per_item(name: str, expected: bool) -> None:
     program = Program(DATA)
     assert runs_per_item(program.facts, program.scope(name)) is expected
+
+
+MEMOISED = """
+from functools import cached_property, lru_cache as kept
+from joblib import Memory
+from torch.utils.data import Dataset
+memory = Memory("cache")
+
+class Frames(Dataset):
+    def __getitem__(self, index):
+        try:
+            return self.table(), self.table_of(index), parsed(index), self.frame(index), self.rows
+        except OSError:
+            return self.__getitem__(0)
+    @kept(maxsize=2)
+    def table(self): return self.read()
+    @kept
+    def table_of(self, index): return self.both()
+    @cached_property
+    def rows(self): return self.read()
+    def frame(self, index): return self.both()
+    def read(self): return self.opened()
+    def opened(self): pass
+    def both(self): pass
+
+@memory.cache
+def parsed(index): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "once"),
+    [
+        ("Frames.__getitem__", False),
+        ("Frames.table", True),
+        ("Frames.read", True),
+        ("Frames.opened", True),
+        ("Frames.frame", False),
+        ("Frames.both", False),
+        ("parsed", True),
+    ],
+)
+def test_what_is_kept_does_not_run_per_item(name: str, once: bool) -> None:
+    program = Program(MEMOISED)
+    assert runs_at_first(program.facts, program.scope(name)) is once
+    assert runs_per_item(program.facts, program.scope(name)) is not once
 
 
 SAME = {

@@ -13,6 +13,8 @@ from perflint.facts.facts import Facts
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.bound_arguments import given
+from perflint.facts.values.call_sites import CallSite
+from perflint.facts.values.decorators import memoises
 from perflint.facts.values.values import Alternative, ClassRef, External, Sequence
 from perflint.source.syntax import Scope
 from perflint.source.words import words
@@ -44,10 +46,26 @@ def runs_per_item(facts: Facts, scope: Scope, depth: int = REACH) -> bool:
         return True
     if depth == 0 or scope.is_module or scope.name in _ONCE or scope.name.startswith("__"):
         return False
-    return any(
-        runs_per_item(facts, site.scope, depth - 1) and not is_guarded(flow_of(site.scope), site.node)
-        for site in facts.inference.callers.sites(scope).sites
-    )
+    if memoises(facts.inference.module_name, scope):
+        return False
+    return any(runs_per_item(facts, site.scope, depth - 1) for site in _sites_each_time(facts, scope))
+
+
+def runs_at_first(facts: Facts, scope: Scope, depth: int = REACH) -> bool:
+    """Whether a function runs once for many items, which share what it gives.
+
+    A decorator keeps that (`lru_cache`), or all who call it look first whether it was done, or run once themselves.
+    """
+    if memoises(facts.inference.module_name, scope):
+        return True
+    if depth == 0 or scope.name.startswith("__") or not facts.inference.callers.sites(scope).sites:
+        return False  # a retry in a handler is no look: `__getitem__` runs all the same
+    return all(runs_at_first(facts, site.scope, depth - 1) for site in _sites_each_time(facts, scope))
+
+
+def _sites_each_time(facts: Facts, scope: Scope) -> list[CallSite]:
+    """The calls of a function but for those behind a look whether it was done: `if self.rows is None: self.load()`."""
+    return [site for site in facts.inference.callers.sites(scope).sites if not is_guarded(flow_of(site.scope), site.node)]
 
 
 def _is_item_method(facts: Facts, scope: Scope) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +17,8 @@ ModuleName = Callable[[Module, str, int], Value]
 """`Inference.module_name`: what a variable of a module may be."""
 
 _CACHING: Final = words("functools.cached_property functools.lru_cache functools.cache")
+_SAYS_CACHED: Final = re.compile(r"(?:\w+_)?(?:cache|cached|memo|memoi[sz]ed?)(?:_\w+)?|cachedmethod")
+"""How decorators that keep results are called: `memory.cache` of joblib, `cachetools.cached`, those of a project."""
 _CASTS: Final = words("torch.amp.autocast torch.autocast torch.cuda.amp.autocast torch.amp.custom_fwd torch.amp.custom_bwd")
 _HARMLESS: Final = words(
     """
@@ -103,6 +106,11 @@ def caches(module_name: ModuleName, scope: Scope) -> bool:
             if isinstance(meant, External) and (f"{meant.qualname}.{rest}" if rest else meant.qualname) in _CACHING:
                 return True
     return False
+
+
+def memoises(module_name: ModuleName, scope: Scope) -> bool:
+    """Whether a function runs once for what it is given, as far as names tell: no proof rests on this."""
+    return any(_SAYS_CACHED.fullmatch(decorator_name(d)) for d in scope.decorators) or caches(module_name, scope)
 
 
 def is_plain_class(module_name: ModuleName, cls: Class) -> bool:
