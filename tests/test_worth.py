@@ -203,6 +203,29 @@ def test_workers_are_for_samples_that_they_can_make(project: Project, name: str,
     assert found & {"dataloader-no-workers", "loader-iterator-per-step"} == ({told} if told else set())
 
 
+@pytest.mark.parametrize(
+    ("moved", "told"),
+    [
+        (".to(DEVICE)", False),
+        (".to(GPU)", False),
+        (".to('cuda')", False),
+        (".to(cfg.DEVICE, torch.float32)", False),
+        (".to(device=args.device)", False),
+        (".to(torch.float32)", True),
+        (".to(self.means.device)", True),
+        (".to('cpu')", True),
+    ],
+)
+def test_no_worker_can_use_the_gpu(project: Project, moved: str, told: bool) -> None:
+    constants = "DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\nGPU = DEVICE\n"
+    sample = NEXT.format(name="self.paths[index]", batches=EACH).replace("to_tensor(Image.open(self.paths[index]))", "{}")
+    opened = f"to_tensor(Image.open(self.paths[index])){moved}"
+    project.write({"train.py": f"import torch\n{constants}{sample.format(opened)}"})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+    found = project.findings("--select", "dataloader-no-workers")
+    assert [bool(finding["fix"]) for finding in found] == [told]
+
+
 LIGHTNING = """\
 import pytorch_lightning as pl
 import torch

@@ -60,6 +60,7 @@ dataset. An option keeps its default. Workers stay (`persistent_workers=True`) w
 once, the dataset has no methods but those that make samples, and nothing in sight reaches for it.
 """
 
+import ast
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -70,6 +71,8 @@ from perflint.api import (
     Kind,
     LoaderCall,
     Obligation,
+    Place,
+    Scope,
     Severity,
     Whereabouts,
     any_layout,
@@ -78,6 +81,7 @@ from perflint.api import (
     is_run_without_gpu,
     is_test,
     rule,
+    target_of,
 )
 from perflint_rules.loader_use import begins_anew, worth
 from perflint_rules.loader_workers import SOME_WORKERS, gain_little, how_to_get_workers, may_stay, with_workers
@@ -86,7 +90,9 @@ from perflint_rules.pictures import is_quick
 from perflint_rules.repeated_calls import is_called_again
 from perflint_rules.sample_work import OWN_READERS, sample_work
 
-_TO_GPU = any_layout(rb"\. cuda \(|\. to \( (?:self \. )?device\b|device = (?:self \. )?device\b|requires_grad")
+_DEVICE = rb"(?:(?:\w+ \. )*DEVICE|(?:self \. )?(?:\w*(?:arg|opt|cfg|conf|config|param|setting)s? \. )?device)\b"
+_TO_GPU = any_layout(rb"\. cuda \(|\. to \( (?:device = )?%b|device = (?:%b|['\"]cuda)|requires_grad" % (_DEVICE, _DEVICE))
+"""What uses the GPU, by its names; `x.device` is the host, where samples are."""
 _ELSEWHERE = Obligation(
     Kind.RANDOMNESS, "samples are made in other processes: their random numbers differ, and they see no change of the dataset"
 )
@@ -141,7 +147,12 @@ def _goes_on(loader: LoaderCall) -> bool:
 
 def _moves_samples(loader: LoaderCall) -> bool:
     """Whether the code of a sample uses the GPU, which workers that are forked cannot (cuda-in-dataset)."""
-    return any(_TO_GPU.search(scope.text) for scope in loader.sample_code())
+    return any(_TO_GPU.search(scope.text) or _moves_to_gpu(loader, scope) for scope in loader.sample_code())
+
+
+def _moves_to_gpu(loader: LoaderCall, scope: Scope) -> bool:
+    moves = (call for call in flow_of(scope).calls_named.get("to", ()) if isinstance(call.func, ast.Attribute))
+    return any(target_of(loader.facts.inference, scope, call) in (Place.CUDA, Place.CUDA_OR_HOST) for call in moves)
 
 
 def _is_made_often(code: Code, loader: LoaderCall) -> bool:
