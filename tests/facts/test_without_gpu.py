@@ -116,3 +116,38 @@ def test_a_script_that_trains_alone_may_lend_a_function(tmp_path: Path, added: s
         (tmp_path / name).write_text(text)
     project = Project(str(tmp_path), [str(tmp_path / name) for name in texts])
     assert is_run_without_gpu(Facts(project), str(tmp_path / "train.py")) is expected
+
+
+LEADS = """
+import lightning as L
+from nets import Net
+{above}
+if __name__ == "__main__":
+    net = Net()
+    trainer = L.Trainer(max_epochs=10, callbacks=[L.Timer()], {options})
+    trainer.fit(net)
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "options", "expected"),
+    [
+        ("", "gpus=0", True),
+        ("", "accelerator='cpu', devices=8", True),
+        ("gpu = 0", "gpus=gpu", True),
+        ("gpu = 0", "gpus=gpu, logger=False", True),
+        ("gpu = 1", "gpus=gpu", False),
+        ("gpu = 0\ngpu = torch.cuda.device_count()", "gpus=gpu", False),
+        ("", "gpus=args.gpus", False),
+        ("", "accelerator='cpu' if debug else 'gpu'", False),
+        ("", "devices=1", False),
+        ("L.Trainer(gpus=1).fit(Net())", "gpus=0", False),
+        ("L.Trainer(logger=logger(name(x)), gpus=1).fit(Net())", "gpus=0", False),
+        ("x = x.cuda()", "gpus=0", False),
+    ],
+)
+def test_a_trainer_that_is_told_to_compute_on_the_cpu(tmp_path: Path, above: str, options: str, expected: bool) -> None:
+    (tmp_path / "main.py").write_text(LEADS.format(above=above, options=options))
+    (tmp_path / "nets.py").write_text("import torch\nclass Net:\n    place = torch.device('cuda')\n")
+    facts = Facts(Project(str(tmp_path), [str(tmp_path / name) for name in ("main.py", "nets.py")]))
+    assert is_run_without_gpu(facts, str(tmp_path / "main.py")) is expected

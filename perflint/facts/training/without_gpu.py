@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 
 from perflint.facts.facts import Facts
 from perflint.project.project import ACCELERATOR, MAX_IMPORTERS, RUNS_ITSELF
@@ -24,6 +25,10 @@ _NAMES_GPU = made(rb"(?i:gpu|\bmps\b|%b)" % _GPUS)
 _NAMES_ANOTHER = made(rb"(?i:%b)" % _GPUS)
 _NAMES_MAC = made(rb"[\"']mps[\"']|\bbackends\.mps\b")
 _NAMES_CPU = made(rb"[\"']cpu[\"']")
+_TRAINER = any_layout(rb"\bTrainer \((?:((?:[^()]|\([^()]*\))*)\))?")
+_LIGHTNING_ON_CPU = any_layout(rb"\baccelerator = ['\"]cpu['\"] (?:,|$)|\bgpus = (\w+) (?:,|$)")
+"""What has a trainer of Lightning compute on the CPU: `accelerator="cpu"`, and a number of GPUs if it is 0."""
+_OF_GPU = any_layout(rb"\. cuda \(|['\"]cuda")
 _BACKWARD = any_layout(rb"\. backward \(")
 _OPTIMIZER = any_layout(rb"\boptim \. \w+ \(|\b(?:SGD|AdamW?|RMSprop) \(")
 _RUN = made(r"(?:^|[/\\])(?:main|run|train|test|eval|demo)\w*\.py$")
@@ -38,7 +43,8 @@ def is_run_without_gpu(facts: Facts, path: str) -> bool:
     """Whether a file belongs to a program that computes on the CPU.
 
     It has an option for a GPU, and no command that the project shows gives it; a constant turns the GPU off
-    (`USE_CUDA = False`); or a script and what it imports name a device in comments alone, or none but the CPU.
+    (`USE_CUDA = False`); or a script and what it imports name a device in comments alone, or none but the CPU; or all
+    trainers of Lightning are told to compute there.
     """
     return facts.without_gpu.get(path, lambda: _find(facts, path))
 
@@ -80,9 +86,31 @@ def _is_written_for_cpu(facts: Facts, path: str) -> bool:
         return True
     if not any(map(_NAMES_GPU.search, (*texts, *facts.project.commands()))) and any(map(_NAMES_CPU.search, texts)):
         return True
+    if _leads_on_cpu(texts):
+        return True
     constants = [found for text in texts for found in _CONSTANT.findall(text)]
     turned_off = bool(constants) and all(value for _, value in constants) and len({name for name, _ in constants}) == 1
     return turned_off and not any(_IS_AVAILABLE.search(text) for text in texts)
+
+
+def _leads_on_cpu(texts: list[bytes]) -> bool:
+    """Whether there are trainers of Lightning, all of them told to compute on the CPU: they move networks and batches."""
+    leading = [(text, options) for text in texts for options in _TRAINER.findall(text)]
+    return bool(leading) and all(_is_told_cpu(text, options) and not _OF_GPU.search(text) for text, options in leading)
+
+
+def _is_told_cpu(text: bytes, options: bytes) -> bool:
+    told = _LIGHTNING_ON_CPU.search(options)
+    gpus = told[1] if told is not None else None
+    if gpus is None or gpus in (b"0", b"None"):
+        return told is not None
+    return set(_set_to(gpus).findall(text)) == {b"0"}
+
+
+@cache
+def _set_to(name: bytes) -> re.Pattern[bytes]:
+    """All that a text sets a variable to."""
+    return re.compile(rb"^[ \t]*%b[ \t]*=[ \t]*([^=\n;]+?)[ \t]*(?:;|$)" % re.escape(name), re.M)
 
 
 def _trains_alone(facts: Facts, path: str) -> bool:
