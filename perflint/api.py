@@ -131,7 +131,7 @@ from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.generation import loop_writes_text
 from perflint.facts.training.lightning import trainer_sets_anomaly_mode
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
-from perflint.facts.training.loop_looks import written_rounds
+from perflint.facts.training.loop_looks import ends_soon, only_shows, written_rounds
 from perflint.facts.training.loops import Heat, LoopKind
 from perflint.facts.training.on_accelerator import Whereabouts
 from perflint.facts.training.rates import goes_over_parameters, rate_of
@@ -339,6 +339,7 @@ __all__ = [
     "derives_from",
     "device_place",
     "dtype_of",
+    "ends_soon",
     "error_is_survived",
     "evaluated_by_flag",
     "evaluates",
@@ -427,6 +428,7 @@ __all__ = [
     "no_device",
     "once_then_leaves",
     "only_evaluates",
+    "only_shows",
     "operations",
     "origins",
     "parameter_of",

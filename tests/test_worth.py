@@ -203,6 +203,40 @@ def test_workers_are_for_samples_that_they_can_make(project: Project, name: str,
     assert found & {"dataloader-no-workers", "loader-iterator-per-step"} == ({told} if told else set())
 
 
+OWN = """\
+if __name__ == "__main__":
+    loader = DataLoader(Images(paths), batch_size=8)
+    count = 0
+    for i, x in enumerate(loader):
+        {inside}
+    {behind}
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "behind", "told"),
+    [
+        ("network(x.cuda()).sum().backward(); print(i)\n        if i > 2: break", "pass", False),
+        (
+            "network(x.cuda()).sum().backward(); count += 1\n        if count == 5:\n            print(x)\n            break",
+            "pass",
+            False,
+        ),
+        ("print(i, x.shape, len(x))", "pass", False),
+        ("print(network(x.cuda()).sum().backward())", "pass", True),
+        ("network(x.cuda()).sum().backward(); print(i)\n        if i > 2000: break", "pass", True),
+        ("network(x.cuda()).sum().backward(); print(i)\n        if i > 2: continue", "pass", True),
+        ("print(i, x.shape)", "for x in loader: network(x.cuda()).sum().backward()", True),
+        ("print(i, x.shape)\n        if i == 3: break", "train(network, loader)", True),
+    ],
+)
+def test_loops_that_take_a_few_batches_or_show_them(project: Project, inside: str, behind: str, told: bool) -> None:
+    data = NEXT[: NEXT.index("def main(")].replace("{name}", "self.paths[index]")
+    train = "from data import Images\nfor x in Images(paths):\n    network(x.cuda()).sum().backward()\n"
+    project.write({"data.py": data + OWN.format(inside=inside, behind=behind), "train.py": train})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+
+
 @pytest.mark.parametrize(
     ("moved", "told"),
     [

@@ -40,7 +40,7 @@ decodes, tokenises, or draws a random number for each of its parts in a loop of 
 would repeat.
 
 Select it to see the loaders that workers gain little for:
-- batches stay on the host, or all that is seen takes one batch, has a language model write text, or evaluates;
+- batches stay on the host, or all that is seen takes a few, shows them, has a language model write text, or evaluates;
 - the program is run without a GPU, or moves all to the CPU;
 - a sample is read as it is stored (`np.load`, `torch.load`, JSON), only tokenised or masked, or uses the GPU itself;
 - pictures lie in memory: the digits of MNIST and the like, and those of CIFAR if they are cut and flipped at most;

@@ -14,11 +14,13 @@ from perflint.api import (
     Severity,
     Sink,
     backward_in,
+    ends_soon,
     is_guard,
     is_left_to_evaluation,
     is_seldom,
     last_name,
     loop_writes_text,
+    only_shows,
     runs_once,
 )
 from perflint_rules.idle_device import is_paid_for
@@ -26,19 +28,27 @@ from perflint_rules.idle_device import is_paid_for
 _DRAWING = ("imshow", "imwrite", "imsave", "save_image", "savefig", "rectangle", "putText", "waitKey")
 
 _SPARES_MEMORY = re.compile(r"(?:^|[._])(?:cpu|offload|low_?mem|save_?mem)", re.I)
+_GOES_OVER = ("enumerate", "tqdm", "iter", "len", "print", "zip")
 _TRAINS = re.compile(rb"backward|optimi[sz]er|(?i:epoch|(?<!pre)train)")
 """What a function holds that has to do with training."""
 
 
 def worth(code: Code, loader: LoaderCall) -> Severity | None:
-    """`Severity.INFO` where how fast batches come hardly counts: nobody goes over them, or all takes one, or writes text."""
+    """`Severity.INFO` where how fast batches come hardly counts: nobody goes over them, or all takes a few, shows or writes."""
     if loader.is_left:
         return Severity.INFO
     loops = list(loader.loops_in(code.scope))
-    little = [isinstance(loop.node, ast.For) and _is_left_at_once(loop.node) for loop in loops]
-    if loops and all(one or loop_writes_text(code.facts, code.scope, loop) for one, loop in zip(little, loops, strict=True)):
-        return Severity.INFO
+    if loops and all(_is_little(loop.node) or loop_writes_text(code.facts, code.scope, loop) for loop in loops):
+        return None if _is_handed_on(code, loader) else Severity.INFO
     return Severity.INFO if _is_taken_once(code, loader) else None
+
+
+def _is_handed_on(code: Code, loader: LoaderCall) -> bool:
+    """Whether a function gets the loader, too, which may train with it: `train(model, loader)`."""
+    bound = code.flow.statement(loader.call)
+    definitions = code.flow.definitions_at(bound.targets[0]) if isinstance(bound, ast.Assign) else []
+    calls = (code.flow.parent.get(use) for definition in definitions for use in code.flow.uses[definition])
+    return any(isinstance(call, ast.Call) and last_name(call.func) not in _GOES_OVER for call in calls)
 
 
 def _passes_once(code: Code, node: ast.AST) -> bool:
@@ -127,7 +137,7 @@ def _is_taken_once(code: Code, loader: LoaderCall) -> bool:
         if uses and all((once and _tests_by_trainer(code, use)) or _is_for_one_batch(code, use) for use in uses):
             return True
     takers = loader.takers()
-    if takers and all(begins_anew(taker) for _, taker in takers):
+    if takers and all(begins_anew(taker) or _is_little(taker) for _, taker in takers):
         return True
     return bool(takers) and all(
         any(loop.node is taker and _is_one_pass(code.at(scope), loop) for loop in code.at(scope).step_loops())
@@ -160,7 +170,7 @@ def _is_for_one_batch(code: Code, use: ast.expr) -> bool:
     """`shown = next(iter(loader))`, `iter(loader).next()`, `for x in loader: break`, outside of loops or now and then."""
     taker = code.flow.parent[use]  # `iter(loader)`, `loader.__iter__`
     if isinstance(taker, ast.For):
-        return _is_left_at_once(taker) and code.flow.loop(use) is None
+        return _is_little(taker) and code.flow.loop(use) is None
     if isinstance(taker, ast.Attribute) and taker.attr == "__iter__":
         taker = code.flow.parent[taker]
     elif not isinstance(taker, ast.Call) or last_name(taker.func) != "iter":
@@ -180,6 +190,6 @@ def _draws_seldom(code: Code, batches: ast.AST) -> bool:
     return False
 
 
-def _is_left_at_once(loop: ast.For) -> bool:
-    """Whether a loop ends in its first round."""
-    return isinstance(loop.body[-1], (ast.Break, ast.Return))
+def _is_little(taker: ast.AST) -> bool:
+    """Whether a loop takes a few batches, or only shows them."""
+    return isinstance(taker, ast.For) and (ends_soon(taker) or only_shows(taker))

@@ -18,6 +18,15 @@ _LOSS = made(
     r"(?:loss(?:es)?|criterion|cross_entropy\w*|dice|focal|nll)(?:_|$|\d)",
     re.I,
 )
+_FEW_ROUNDS = 10
+_SHOWS = words("print pprint display imshow show")
+_LOOKS = words(
+    """
+    len type str repr list int float range enumerate zip isinstance format size dim item tolist numpy cpu detach min max mean
+    std unique keys items squeeze permute transpose figure subplot subplots title set_title axis tight_layout
+    """
+)
+"""What takes a batch to pieces, to show it."""
 
 
 def is_named_like_loss(name: str) -> bool:
@@ -195,3 +204,43 @@ def iterating_loop(flow: Flow, call: ast.Call) -> Loop | None:
 
 
 _WRAPPERS = words("enumerate tqdm track trange islice progress_bar")
+
+
+def ends_soon(loop: ast.For) -> bool:
+    """Whether a loop ends in its first round, or behind a small number of rounds that is written: `if i == 3: break`."""
+    if isinstance(loop.body[-1], (ast.Break, ast.Return)):
+        return True
+    counters = {node.id for node in walk(loop.target) if isinstance(node, ast.Name)} if _is_numbered(loop) else set[str]()
+    counters |= {s.target.id for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name)}
+    return any(_leaves_soon(statement, counters) for statement in loop.body)
+
+
+def _is_numbered(loop: ast.For) -> bool:
+    return any(isinstance(n, ast.Call) and last_name(n.func) == "enumerate" for n in walk(loop.iter))
+
+
+def _leaves_soon(statement: ast.stmt, counters: Container[str]) -> bool:
+    match statement:
+        case ast.If(
+            test=ast.Compare(
+                left=ast.Name(id=name), ops=[ast.Eq() | ast.Gt() | ast.GtE()], comparators=[ast.Constant(value=int(number))]
+            )
+        ):
+            return name in counters and number <= _FEW_ROUNDS and isinstance(statement.body[-1], (ast.Break, ast.Return))
+    return False
+
+
+def only_shows(loop: ast.For) -> bool:
+    """Whether a loop does nothing but print or draw what it is given."""
+    inside = [node for statement in loop.body for node in walk(statement)]
+    calls = {last_name(node.func) for node in inside if isinstance(node, ast.Call)}
+    statements = (node for node in inside if isinstance(node, ast.stmt))
+    return bool(calls & _SHOWS) and calls <= _SHOWS | _LOOKS and all(map(_keeps_nothing, statements))
+
+
+def _keeps_nothing(statement: ast.stmt) -> bool:
+    """Whether a statement makes nothing but names, for what others show: no total, no entry of a dict."""
+    match statement:
+        case ast.AugAssign(value=ast.Constant()) | ast.Assign(targets=[ast.Name() | ast.Tuple()]):
+            return True
+    return isinstance(statement, (ast.Expr, ast.If, ast.For, ast.Assert, ast.Pass, ast.Break, ast.Continue))
