@@ -72,6 +72,34 @@ def test_what_a_package_hands_on_may_be_found_by_its_name() -> None:
     assert not any(is_unused(program.facts, scope) for scope in program.module("models/losses.py").functions())
 
 
+ROWS = """
+class Rows:
+    def read(self): pass
+class Cells:
+    def read(self): pass
+if __name__ == "__main__":
+    print(Rows().read(), Cells().read())
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "added", "expected"),
+    [
+        ("from .rows_new import Rows\n", "", {"Rows.read"}),
+        ("from .rows_new import Rows\n", "    loss.backward()\n", set()),
+        ("from .rows_new import Rows as New\n", "", set()),
+        ("from .rows_new import Rows\nfrom .rows import Cells\n", "", set()),
+        ("", "", set()),
+    ],
+    ids=["another", "trains", "renamed", "imported", "none"],
+)
+def test_a_class_that_its_package_has_another_one_for(package: str, added: str, expected: set[str]) -> None:
+    files = {"data/__init__.py": package, "data/rows.py": ROWS + added, "data/rows_new.py": ROWS, "setup.py": "setup()\n"}
+    program = Program("from data import Rows\nRows().read()\n", files)
+    scopes = program.module("data/rows.py").functions()
+    assert {scope.qualname for scope in scopes if is_unused(program.facts, scope)} == expected
+
+
 def test_a_lambda_of_a_module_is_no_function_that_has_a_name() -> None:
     program = Program("import losses\nlosses.read(1)", {"losses.py": "read = lambda x: [y.item() for y in x]"})
     scopes = [scope for scope in program.scopes() if scope.module is program.module("losses.py")]

@@ -16,6 +16,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.training.uncallable import fits_no_call, fits_no_call_of_objects
 from perflint.facts.training.unstartable import cannot_start
 from perflint.facts.values.classes import ancestors
+from perflint.facts.values.values import ClassRef
 from perflint.project.project import MAX_IMPORTERS, RUNS_ITSELF
 from perflint.source.cells import SUFFIX as CELLS
 from perflint.source.syntax import Class, Module, Scope
@@ -124,6 +125,8 @@ def _find(facts: Facts, scope: Scope) -> bool:
     while scope.parent is not None:
         scope = scope.parent
     cls = scope.owner
+    if cls is not None and _is_replaced(facts, path, cls.qualname.partition(".")[0]):
+        return True
     own = cls.node if cls is not None else scope.node
     if not isinstance(own, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or project.is_packaged(path):
         return False
@@ -131,6 +134,19 @@ def _find(facts: Facts, scope: Scope) -> bool:
         return True
     name = cls.qualname.partition(".")[0] if cls is not None else scope.name
     return not _is_reached(facts, (path, name))
+
+
+def _is_replaced(facts: Facts, path: str, name: str) -> bool:
+    """Whether a package hands on another class of the same name, and nobody imports the file of this one, which trains nothing.
+
+    Not even who installs the package gets to it then, but by the name of its file; its `__main__` shows what it has.
+    """
+    project = facts.project
+    if project.importers(path) - {path} or project.holds(path, BACKWARD):
+        return False
+    package = project.module(os.path.join(os.path.dirname(path), "__init__.py"))
+    handed_on = facts.inference.module_name(package, name, 2).alternatives if package is not None else ()
+    return any(isinstance(a, ClassRef) and a.cls.module.source.path != path for a in handed_on)
 
 
 def _is_left_copy(facts: Facts, path: str) -> bool:
