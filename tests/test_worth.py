@@ -205,6 +205,8 @@ def test_workers_are_for_samples_that_they_can_make(project: Project, name: str,
 
 OWN = """\
 if __name__ == "__main__":
+    from settings import network, paths, train
+
     loader = DataLoader(Images(paths), batch_size=8)
     count = 0
     for i, x in enumerate(loader):
@@ -1196,3 +1198,30 @@ def test_programs_that_end_in_their_first_step(project: Project, imported: str, 
     project.write({"train.py": STEPS.format(imported=imported, last=last), "run.py": other})
     shown = {rule for rule, _ in project.rules()}
     assert shown & {"dataloader-no-workers", "empty-cache-in-loop"} == told
+
+
+TABLES = """\
+import pandas as pd
+import torch
+from torch.utils.data import Dataset
+
+
+class Weather(Dataset):
+    def __init__(self, path, places):
+        self.path, self.places = path, places
+
+    def __getitem__(self, index):
+        table = pd.read_csv({path})
+        return torch.tensor(table.iloc[index % 100].values)
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "cure"),
+    [("self.path", "read it once"), ("f'{self.path}/{self.places[index]}.csv'", "in a dict by its path")],
+)
+def test_a_table_of_many_items_is_kept_by_its_path(project: Project, path: str, cure: str) -> None:
+    project.write({"data.py": TABLES.format(path=path)})
+    found = [f["message"] for f in project.findings("--select", "csv-row-by-skiprows")]
+    assert len(found) == 1
+    assert cure in found[0]

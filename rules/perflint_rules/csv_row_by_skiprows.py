@@ -63,6 +63,7 @@ from perflint.api import (
     names_behind,
     path_of,
     rule,
+    same_for_all_items,
     words,
 )
 
@@ -86,13 +87,11 @@ def check(code: Code) -> Iterator[Finding]:
         if _skips_by_row(code, call):
             yield _row_finding(code, call)
         elif code.scope.name == "__getitem__" and _is_shared_file(code, call):
-            yield code.finding(
-                call,
-                "the whole file is parsed for every item; read it once in `__init__`, or index it with "
-                "`perflint_runtime.CsvRows`",
-                None,
-                [Obligation(Kind.MUTATION, "the file may be another one for each item")],
-            )
+            cure, missing = "read it once in `__init__`, or index it with `perflint_runtime.CsvRows`", list[Obligation]()
+            if not same_for_all_items(code.facts, code.scope, call.args[0]):
+                cure = "keep what is parsed in a dict by its path"
+                missing = [Obligation(Kind.MUTATION, "the file may be another one for each item")]
+            yield code.finding(call, f"the whole file is parsed for every item; {cure}", None, missing)
 
 
 def _row_finding(code: Code, call: ast.Call) -> Finding:
