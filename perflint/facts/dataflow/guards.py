@@ -308,6 +308,8 @@ def _goes_over_numbers(flow: Flow, iterated: ast.expr, takes_first: bool, depth:
                 if _goes_over_numbers(flow, iterated.args[0], takes_first, depth - 1):
                     return True
             return name in ("enumerate", "tqdm") and takes_first and not _are_arguments(flow, iterated.args)
+        case ast.NamedExpr(value=named):  # `in (bar := tqdm(range(n)))`
+            return _goes_over_numbers(flow, named, takes_first, depth)
         case ast.Name() if depth:
             found = flow.reaching.get(iterated, frozenset())
             values_of = [d.value for d in found if d.kind == "assign" and d.value is not None and not d.index]
