@@ -791,6 +791,16 @@ def test_what_a_network_calls_to_evaluate_is_no_part_of_its_training(
     assert ("empty-cache-in-loop" in {rule for rule, _ in project.rules()}) is told
 
 
+@pytest.mark.parametrize(("half", "told"), [("self.half(x)", False), ("checkpoint(self.whole, x)", True)])
+def test_a_network_that_others_may_install_calls_its_methods_itself(project: Project, half: str, told: bool) -> None:
+    network, _, training = EVALUATED.format(more="", half=half).partition("\n\nnet, ")
+    training = f"import torch\n\nfrom archs.net import Net\n\nnet, {training}"
+    setup = "import setuptools\n\nfrom archs.net import Net\n\nexec('version = 1')\nsetuptools.setup(packages=['archs'])\n"
+    project.write({"setup.py": setup})
+    project.write({"archs/__init__.py": "", "archs/net.py": network, "train.py": training})
+    assert ("empty-cache-in-loop" in {rule for rule, _ in project.rules()}) is told
+
+
 DRAWN = """\
 import numpy as np
 from torch.utils.data import DataLoader, SubsetRandomSampler

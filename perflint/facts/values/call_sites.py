@@ -30,10 +30,15 @@ class CallSite:
 
 @dataclass(frozen=True)
 class CallSites:
-    """The calls of a function. complete: no other use of it was found."""
+    """The calls of a function. complete: no other use of it was found, and there is no code that may have one unseen.
+
+    complete_as_written: no other use of it was found. Code that makes up names, and programs elsewhere that import the project,
+    may have one: enough to rank by, for no proof.
+    """
 
     sites: tuple[CallSite, ...]
     complete: bool
+    complete_as_written: bool = False
 
 
 def may_have_another_name(name: str, module: Module) -> bool:

@@ -171,7 +171,7 @@ class Callers:
 
     def _find(self, scope: Scope) -> CallSites:
         if scope.is_module or isinstance(scope, Defining):
-            return CallSites((), True)
+            return CallSites((), True, True)
         if isinstance(scope.node, ast.Lambda):
             return CallSites(tuple(islice(calls_of_lambda(self._inference, scope), MAX_SITES)), False)
         if scope.owner is not None and scope.name == "__call__":
@@ -206,11 +206,10 @@ class Callers:
         unnamed = not constructed and (runs_unnamed(self._inference.module_name, scope) or is_forward(self._inference, scope))
         if unnamed or not hands_on(self._inference.module_name, scope):
             complete = False
-        if complete and (self._is_offered(scope) or self._is_found_by_name(scope, name)):
-            complete = False
         if scope.parent is None and len(self._inference.project.importers(scope.module.source.path)) > MAX_IMPORTERS:
             complete = False
-        return CallSites(tuple(sites), complete)
+        hidden = complete and (self._is_offered(scope) or self._is_found_by_name(scope, name))
+        return CallSites(tuple(sites), complete and not hidden, complete)
 
     def _calls_of_objects(self, scope: Scope, cls: Class) -> Iterator[CallSite]:
         """`criterion(x)` where `criterion = Loss()`, or a parameter or attribute of that name, is an object with `__call__`."""
