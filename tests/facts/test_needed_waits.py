@@ -112,6 +112,22 @@ def test_batches_are_taken_one_by_one(batch: str, is_proved: bool) -> None:
     assert _is_proved(imports="from torchvision.models import resnet18", loader="range(10)", step=step)
 
 
+@pytest.mark.parametrize(
+    ("given", "loader", "source"),
+    [
+        ("train_batches", "enumerate(train_batches)", "`train_batches`"),
+        ("indices", "indices", "a loader that is not known"),
+    ],
+)
+def test_a_reason_names_what_gives_batches_and_no_package_that_may_give_none(given: str, loader: str, source: str) -> None:
+    training = "model(x).sum().backward()"
+    imports = "from accelerate import init_empty_weights"
+    program = Program(STEPS.format(imports=imports, helper="pass", step=training, loader=loader, given=given))
+    missing = no_copy_in_flight(program.facts, program.scope("run"))
+    assert missing is not None
+    assert missing.words.startswith(f"batches may come from {source}, which")
+
+
 def _is_proved(imports: str = "", helper: str = "pass", step: str = "pass", loader: str = TORCHS_LOADER) -> bool:
     program = Program(STEPS.format(imports=imports, helper=helper, step=step, loader=loader, given="given"))
     return no_copy_in_flight(program.facts, program.scope("run")) is None

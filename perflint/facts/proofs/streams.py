@@ -10,9 +10,11 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.fears import SIDE_STREAM, feared
 from perflint.facts.proofs.packages import stranger
+from perflint.facts.training.loop_looks import may_give_batches
 from perflint.facts.values.values import Alternative, External, Literal, Loader, Mapping, Number, Sequence, Tensor
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.texts import brief
 from perflint.source.words import words
 
 _HANDS_ON: Final = words(
@@ -29,13 +31,24 @@ def one_stream(facts: Facts, scope: Scope) -> Obligation | None:
     path = scope.module.source.path
     if (streams := next(feared(facts.project, path, SIDE_STREAM), None)) is not None:
         return streams
-    if all(_is_known(facts, *loop) for loop in _loops(facts, scope)):
+    if all(_is_known(facts, *loop) for loop in _loops(facts, scope)) or stranger(facts.project, path) is None:
         return None
-    unknown = stranger(facts.project, path)
-    if unknown is None:
-        return None
-    words = f"batches may come from `{unknown}`, which may copy the next one while this one is still in use"
+    source = _unknown_source(facts, scope)
+    words = f"batches may come from {source}, which may copy the next one while this one is still in use"
     return Obligation(Kind.ONE_STREAM, words)
+
+
+def _unknown_source(facts: Facts, scope: Scope) -> str:
+    """For people: what the nearest step loop goes over that is not known, and gives batches by the look of it.
+
+    The package that may have a loader is not named: which of those that are not known has one, nobody can say.
+    """
+    for caller, iterated in _loops(facts, scope):
+        if iterated is not None and any(loop.iterated is iterated for loop in facts.loops.kinds(caller)):
+            for part in _unknown_parts(facts, caller, iterated):
+                if may_give_batches(flow_of(caller), part):
+                    return f"`{brief(part)}`"
+    return "a loader that is not known"
 
 
 def _loops(facts: Facts, scope: Scope) -> Iterator[tuple[Scope, ast.expr | None]]:
@@ -61,19 +74,21 @@ def _loops(facts: Facts, scope: Scope) -> Iterator[tuple[Scope, ast.expr | None]
 
 def _is_known(facts: Facts, scope: Scope, iterated: ast.expr | None) -> bool:
     """Whether a loop goes over torch's own loaders, numbers, or what is in memory."""
-    if iterated is None:
-        return False
+    return iterated is not None and not any(_unknown_parts(facts, scope, iterated))
+
+
+def _unknown_parts(facts: Facts, scope: Scope, iterated: ast.expr) -> Iterator[ast.expr]:
+    """What of the things that a loop goes over is nothing of the kind: `batches` of `enumerate(tqdm(batches))`."""
     value = facts.inference.value(scope, iterated)
     if value.must(_is_plain):
-        return True
-    if not isinstance(iterated, ast.Call):
-        return False
-    callee = facts.inference.value(scope, iterated.func).single
-    if not isinstance(callee, External):
-        return False
-    if callee.qualname == "builtins.range":
-        return True
-    return callee.qualname in _HANDS_ON and all(_is_known(facts, scope, part) for part in iterated.args)
+        return
+    callee = facts.inference.value(scope, iterated.func).single if isinstance(iterated, ast.Call) else None
+    name = callee.qualname if isinstance(callee, External) else ""
+    if isinstance(iterated, ast.Call) and name in _HANDS_ON:
+        for part in iterated.args:
+            yield from _unknown_parts(facts, scope, part)
+    elif name != "builtins.range":
+        yield iterated
 
 
 def _is_plain(alternative: Alternative) -> bool:
