@@ -801,6 +801,42 @@ def test_a_network_that_others_may_install_calls_its_methods_itself(project: Pro
     assert ("empty-cache-in-loop" in {rule for rule, _ in project.rules()}) is told
 
 
+FREED = """\
+import torch
+{imports}
+
+def free():
+    torch.cuda.empty_cache()
+"""
+FREES = """\
+import torch
+{imports}
+from memory import free
+
+
+def train(network, optimizer, loader):
+    for x in loader:
+        network(x.cuda()).sum().backward()
+        optimizer.step()
+        free()
+"""
+
+
+@pytest.mark.parametrize(
+    ("freed", "frees", "told"),
+    [
+        ("", "", True),
+        ("import tigre", "", False),
+        ("", "import cupy as cp", False),
+        ("", "from numba import cuda", False),
+        ("", "from numba import njit", True),
+    ],
+)
+def test_memory_is_given_back_for_another_library(project: Project, freed: str, frees: str, told: bool) -> None:
+    project.write({"memory.py": FREED.format(imports=freed), "train.py": FREES.format(imports=frees)})
+    assert ("empty-cache-in-loop" in {rule for rule, _ in project.rules()}) is told
+
+
 DRAWN = """\
 import numpy as np
 from torch.utils.data import DataLoader, SubsetRandomSampler

@@ -31,7 +31,10 @@ cache when memory runs short, and not before.
 Under a guard such as `step % 100 == 0` or a test of free memory, in an exception handler, once per epoch or between phases.
 To ask whether there is a GPU (`if torch.cuda.is_available():`) is no guard.
 In evaluations, in functions that are named for trying out what fits into memory (`find_batch_size`) or that measure how much
-memory is taken (`reset_peak_memory_stats`), select it to see it.
+memory is taken (`reset_peak_memory_stats`), select it to see it. So where another library needs memory of the GPU,
+which it cannot get while torch keeps it: the file, or one that calls it in each step, imports TIGRE, ASTRA, CuPy, PyCUDA,
+Numba's CUDA, JAX, TensorFlow, TensorRT, ONNX Runtime, Warp or Taichi, or a comment right above the call names one of them or
+another allocator.
 
 ## Fix safety
 Assumes `memory-to-spare`: a program at the last byte of its GPU, or one that shares it, may run out of memory. Unsafe for
@@ -76,6 +79,10 @@ _GPU = re.compile(
 )
 _FLAG = re.compile(r"not (?:\w+\.)*\w+")
 """What leaves machines out, such as a cluster; one that holds is a wish to give memory back."""
+_OTHERS = r"tigre|astra|cupyx?|pycuda|numba\.cuda|jax|tensorflow|tensorrt|onnxruntime|taichi"
+_ALLOCATES = re.compile(rf"(?:{_OTHERS}|warp)(?:\.|$)")
+"""Packages with an allocator of their own, which cannot get what torch keeps."""
+_FOR_OTHERS = re.compile(rf"\b(?:{_OTHERS}|onnx ?runtime)\b|\b(?:another|other|own|separate)(?: [\w'-]+)? allocator", re.I)
 _RUNS_SHORT = Obligation(Kind.MEMORY_TO_SPARE, "a program at the last byte of its memory may need what is freed")
 _FINALIZES = Obligation(Kind.UNKNOWN_CODE, "finalizers run at another time")
 
@@ -98,6 +105,7 @@ def check(code: Code) -> Iterator[Finding]:
         trains = trains and ("backward" not in named or "step" in named)  # without a step it only looks at gradients
         trains = trains and (code.step_loop(call) is not None or LoopKind.TRAIN not in code.step_loops().values())
         trains = trains and not _unrolls(code, call)
+        trains = trains and not _is_for_others(code, call)
         trains = trains and not any(code.calls("reset_peak_memory_stats", "reset_max_memory_allocated"))
         yield code.finding(call, message, fix, missing, severity=None if trains else Severity.INFO)
 
@@ -107,6 +115,22 @@ def _unrolls(code: Code, call: ast.Call) -> bool:
     step = code.step_loop(call)
     within = (code.flow.loop(taken) for taken in code.flow.calls_named["grad"])
     return any(loop is not None and loop is not step and (step is None or step in loop.ancestry()) for loop in within)
+
+
+def _is_for_others(code: Code, call: ast.Call) -> bool:
+    """Whether another library takes memory of the GPU: the files that are involved import it, or a comment says so."""
+    callers = (site.scope.module.source.path for site in code.facts.loops.hot_calls(code.scope))
+    imported = (name for file in {code.source.path, *callers} for name in code.facts.project.outside(file))
+    return any(map(_ALLOCATES.match, imported)) or _FOR_OTHERS.search(_comment_above(code, call)) is not None
+
+
+def _comment_above(code: Code, call: ast.Call) -> str:
+    """The comment right above a call, in one line."""
+    row, lines = code.flow.statement(call).lineno - 1, list[str]()
+    while row > 0 and (line := code.source.line(row).strip()).startswith("#"):
+        lines.insert(0, line.lstrip("# "))
+        row -= 1
+    return " ".join(lines)
 
 
 def _relied_upon(code: Code, call: ast.Call) -> Iterator[Obligation | None]:
