@@ -676,6 +676,47 @@ def test_anomaly_mode_of_an_evaluation_records_nothing(project: Project, path: s
     assert ("debug-switch-left-on" in {rule for rule, _ in project.rules()}) is told
 
 
+BLOCKING = """\
+import os
+
+import torch
+
+
+def show(model, loader):
+    with torch.no_grad():
+        print([model(x.cuda()).sum() for x in loader])
+
+
+def learn(model, loader, optimizer):
+    for x in loader:
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+
+
+{start}os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+{call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "start", "call", "told"),
+    [
+        ("scene.py", "", "show(model, loader)", True),
+        ("visualize_scene.py", "", "show(model, loader)", False),
+        ("run_predict.py", "", "show(model, loader)", False),
+        ("plot_losses.py", "", "learn(model, loader, optimizer)", True),
+        ("export.py", "", "from train import x", False),
+        ("convert.py", "", "", True),
+        ("convert.py", "if True and __name__ == '__main__': ", "", False),
+    ],
+)
+def test_launches_that_block_cost_little_in_what_shows_something(
+    project: Project, path: str, start: str, call: str, told: bool
+) -> None:
+    project.write({path: BLOCKING.format(start=start, call=call), "train.py": "import convert\n\nx = torch.ones(3)\n"})
+    assert ("debug-switch-left-on" in {rule for rule, _ in project.rules()}) is told
+
+
 ON_CPU = """\
 import torch
 from data import loader

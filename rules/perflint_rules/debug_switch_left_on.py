@@ -26,8 +26,12 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 Under a condition, in functions whose name says what they are for (`enable_debug_mode`), where the value is no literal, with
 `fast_dev_run`, in test suites, and where the same function sets cuDNN's switch again: that leaves out cuDNN for a few lines,
 as a rule for a layer that fails with it. Where cuDNN is left out (it has no backward pass for recurrent layers that evaluate,
-and no second one), where the same code has started CUDA before it sets the variable, which is too late, and for anomaly mode in
-a script that is called after an evaluation and never goes backward, select it to see it.
+and no second one), where the same code has started CUDA before it sets the variable, which is too late, and in a script that is
+called after what shows or converts something (`visualize_scene.py`, `predict.py`, `export.py`; for anomaly mode, after an
+evaluation, too) and never goes backward, select it to see it.
+
+Silent, too, is `with torch.autograd.detect_anomaly():` around a backward pass, where no loop is in it, around it or around the
+calls of its function: that checks one step.
 
 And where Lightning's trainer undoes it: from version 1.5 on it fits within `torch.autograd.set_detect_anomaly(...)` of its own
 argument `detect_anomaly`, which is False by default, whatever the program has set before (as the sources of 1.5.0, 1.6.0,
@@ -52,6 +56,7 @@ from perflint.api import (
     argument,
     backward_below,
     backward_in,
+    goes_backward_once,
     is_test,
     rule,
     trainer_sets_anomaly_mode,
@@ -66,7 +71,8 @@ _STARTS_CUDA = tuple(
     f"torch.cuda.{name}" for name in ("get_device_name", "get_device_properties", "current_device", "synchronize", "init")
 )
 """What initializes CUDA, which reads the variables then."""
-_EVALUATES = re.compile(r"(?:^|_)(?:test|eval|infer|predict|sampl|generat|demo|visual)", re.I)
+_SHOWS = re.compile(r"(?:^|[_-])(?:visual|plot|demo|infer|predict|export|convert)", re.I)
+_EVALUATES = re.compile(rf"(?:^|[_-])(?:test|eval|sampl|generat)|{_SHOWS.pattern}", re.I)
 _FOR_DEBUGGING = re.compile(r"debug|anomal|detect_nan", re.I)
 
 
@@ -83,7 +89,7 @@ def check(code: Code) -> Iterator[Finding]:
         return
     for call in code.calls_to(*_SWITCHES):
         if _is_left_on(code, call):
-            is_little = _records_nothing(code) or _is_on_before(code)
+            is_little = _never_trains(code, call, _EVALUATES) or _is_on_before(code)
             yield code.finding(call, _RECORDS, severity=_worth(code, call, is_little))
     for call in code.calls_to(_TRAINER):
         given = {keyword.arg: keyword.value for keyword in call.keywords}
@@ -96,8 +102,9 @@ def check(code: Code) -> Iterator[Finding]:
             yield code.finding(node, message, severity=Severity.INFO)
         name = _variable(code, node)
         if name is not None and not _is_decided(code, node):
+            is_little = _is_too_late(code, node) or _never_trains(code, node, _SHOWS)
             message = f"with `{name}` each kernel launch waits for the kernel; set it where the program is started"
-            yield code.finding(node, message, severity=_worth(code, node, _is_too_late(code, node)))
+            yield code.finding(node, message, severity=_worth(code, node, is_little))
 
 
 def _worth(code: Code, node: ast.AST, is_little: bool = False) -> Severity | None:
@@ -106,10 +113,16 @@ def _worth(code: Code, node: ast.AST, is_little: bool = False) -> Severity | Non
     return Severity.INFO if is_little or tries else None
 
 
-def _records_nothing(code: Code) -> bool:
-    """Whether a script is for evaluation by its name, and nothing that it calls goes backward."""
-    trains = backward_in(code.facts, code.scope) or backward_below(code.facts, code.scope)
-    return _EVALUATES.search(os.path.basename(code.source.path)) is not None and not trains
+def _never_trains(code: Code, node: ast.AST, named: re.Pattern[str]) -> bool:
+    """Whether a script has such a name, nobody imports what it does here, and nothing that it calls goes backward."""
+    path = code.source.path
+    if (
+        named.search(os.path.basename(path)) is None
+        or backward_in(code.facts, code.scope)
+        or backward_below(code.facts, code.scope)
+    ):
+        return False
+    return any(map(_is_main, code.flow.block[node].ancestry())) or not code.facts.project.importers(path)
 
 
 def _is_on_before(code: Code) -> bool:
@@ -120,7 +133,10 @@ def _is_on_before(code: Code) -> bool:
 
 
 def _is_left_on(code: Code, call: ast.Call) -> bool:
-    return _switches_on(code, call) and not _is_decided(code, call) and not _is_undone(code, call)
+    if not _switches_on(code, call) or _is_decided(code, call) or _is_undone(code, call):
+        return False
+    is_scoped = isinstance(code.flow.parent.get(call), ast.withitem)
+    return not (is_scoped and goes_backward_once(code.facts, code.scope, code.flow.statement(call)))
 
 
 def _switches_on(code: Code, call: ast.Call) -> bool:
