@@ -134,6 +134,7 @@ from perflint.facts.training.lightning import trainer_sets_anomaly_mode
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.training.loop_looks import ends_soon, only_shows, written_rounds
 from perflint.facts.training.loops import Heat, LoopKind
+from perflint.facts.training.modes import LeftInEvaluation, left_in_evaluation
 from perflint.facts.training.on_accelerator import Whereabouts
 from perflint.facts.training.rates import goes_over_parameters, rate_of
 from perflint.facts.training.recurrent import (
@@ -282,6 +283,7 @@ __all__ = [
     "Import",
     "Instance",
     "Kind",
+    "LeftInEvaluation",
     "Literal",
     "Loader",
     "LoaderCall",
@@ -411,6 +413,7 @@ __all__ = [
     "last_name",
     "leading_moves",
     "leaves_gradients_alone",
+    "left_in_evaluation",
     "looks_at_numbers",
     "loop_without_effect",
     "loop_writes_text",

@@ -1,0 +1,205 @@
+"""Networks that a loop trains in evaluation mode from its second round on: it evaluates them, and nothing sets them back.
+
+What a round does is a list of what happens to networks, in its order, through the functions of the project that it calls.
+Networks are told apart by the names that code has for them, so this is no proof.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import cache
+from typing import Final, NamedTuple
+
+from perflint.facts.dataflow.definitions import Loop, path_of
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.facts import Facts
+from perflint.facts.values.bound_arguments import given
+from perflint.facts.values.values import Alternative, External, Object
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import any_layout, made, words
+
+_DEPTH: Final = 3
+"""How many calls deep a round is followed."""
+_LEAVES: Final = (ast.Break, ast.Return, ast.Raise)
+_TRAINS: Final = ("backward", "manual_backward")
+_SETS_MODES: Final = made(r"(?:^|_)(?:train|mode|resume_training)(?:_|$)")
+"""Names of functions that nobody has in sight, and that may set a network back."""
+
+
+_KNOWN: Final = words(
+    """
+    builtins torch torchvision torchmetrics numpy scipy sklearn pandas tqdm wandb tensorboardX matplotlib accelerate copy os sys
+    json time math random pickle logging pathlib collections itertools functools argparse gc
+    """
+)
+"""Packages whose functions leave the mode of a network as it is."""
+
+
+class _Act(Enum):
+    TRAINED = "a backward pass goes through it"
+    EVALUATES = "it is put into evaluation mode"
+    TRAINS = "it is put into training mode"
+    HANDED_ON = "a function that nobody has in sight gets it, and may put it into training mode"
+
+
+class _Event(NamedTuple):
+    """What happens to a network. network: its name where the loop stands; None for one that cannot be told."""
+
+    act: _Act
+    network: str | None
+    node: ast.AST
+
+
+class LeftInEvaluation(NamedTuple):
+    """A network that a loop leaves in evaluation mode. at: the call in the loop that puts it there, or leads to that."""
+
+    loop: Loop
+    network: str
+    at: ast.Call
+
+
+def left_in_evaluation(facts: Facts, scope: Scope) -> Iterator[LeftInEvaluation]:
+    """The networks that a function trains in a loop, then evaluates, and trains on in the next round as they are then."""
+    flow, told = flow_of(scope), set[str]()
+    for loop in flow.loops:  # from the outside in
+        if loop.statement is None:
+            continue
+        inside = [call for call in flow.calls if flow.within(call, loop.block)]
+        happens = list(_events(facts, scope, inside, _DEPTH))
+        for network in dict.fromkeys(e.network for e in happens if e.act is _Act.EVALUATES and e.network is not None):
+            at = _last_switch(happens, network)
+            if network in told or at is None or _is_new_each_round(flow, loop, network) or _ends_with(flow, loop, at):
+                continue
+            if not facts.project.program_holds(scope.module.source.path, _optimized(network)):
+                continue
+            before = (call for call in flow.calls if flow.order[call] < flow.order[loop.statement])
+            if any(e.act is _Act.EVALUATES and e.network == network for e in _events(facts, scope, before, _DEPTH)):
+                continue
+            told.add(network)
+            yield LeftInEvaluation(loop, network, at)
+
+
+@cache
+def _optimized(network: str) -> re.Pattern[bytes]:
+    """Where an optimizer is given the parameters of a network, by its last name or by a common one."""
+    last = re.escape(network.rpartition(".")[2].encode())
+    return any_layout(rb"\b(?:%b|model|net|network|self) \.(?: module \.)? (?:named_)?parameters \(" % last)
+
+
+def _last_switch(happens: list[_Event], network: str) -> ast.Call | None:
+    """Where a round that has trained a network puts it into evaluation mode, if that is how the next round finds it."""
+    back = (event.network for event in happens if event.act in (_Act.TRAINS, _Act.HANDED_ON))
+    if any(other is None or _holds(other, network) for other in back):
+        return None
+    about = [event for event in happens if event.network == network]
+    if not about or about[0].act is not _Act.TRAINED or about[-1].act is not _Act.EVALUATES:
+        return None
+    return about[-1].node if isinstance(about[-1].node, ast.Call) else None
+
+
+def _holds(outer: str, network: str) -> bool:
+    return network == outer or network.startswith(f"{outer}.")
+
+
+def _is_new_each_round(flow: Flow, loop: Loop, network: str) -> bool:
+    names = {network.rsplit(".", n)[0] for n in range(network.count(".") + 1)}
+    return any(loop.block in d.block.ancestry() for name in names for d in flow.definitions_of(name))
+
+
+def _ends_with(flow: Flow, loop: Loop, node: ast.AST) -> bool:
+    """Whether a round that gets to a node is the last one: it leaves the loop behind it, or a test says so."""
+    for block in flow.block[node].ancestry():
+        if block is loop.block:
+            return False
+        if not isinstance(block.node, ast.If):
+            continue
+        arm = block.node.body if block.kind == "then" else block.node.orelse
+        compared = [part for part in ast.walk(block.node.test) if isinstance(part, ast.Compare)]
+        once = any(isinstance(op, ast.Eq) for part in compared for op in part.ops)
+        every = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in ast.walk(block.node.test))
+        if (once and not every) or isinstance(arm[-1], _LEAVES):
+            return True
+    return False
+
+
+def _events(facts: Facts, scope: Scope, calls: Iterable[ast.Call], depth: int) -> Iterator[_Event]:
+    """What some calls of a function do to networks, by the names that the function has for them."""
+    computed: list[str] = []
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINS:
+            yield from (_Event(_Act.TRAINED, path, call) for path in dict.fromkeys(computed))
+            continue
+        targets = facts.loops.targets(scope, call)
+        if not targets:
+            yield from _of_unknown(facts, scope, call)
+        for target in targets if depth else ():
+            for event in _inside(facts, target, depth - 1):
+                network = _from_outside(scope, call, target, event.network)
+                if network is not None or event.act is _Act.TRAINS:
+                    yield _Event(event.act, network, call)
+        computed += filter(None, map(_name_of, (call.func, *call.args, *(k.value for k in call.keywords))))
+
+
+def _inside(facts: Facts, scope: Scope, depth: int) -> list[_Event]:
+    try:
+        return list(_events(facts, scope, flow_of(scope).calls, depth))
+    except SyntaxProblem:
+        return [_Event(_Act.TRAINS, None, scope.node)]
+
+
+def _of_unknown(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[_Event]:
+    """What a call does that runs no function of the project, as far as is known."""
+    match call.func:
+        case ast.Attribute(value=held, attr="eval") if not call.args and (network := _name_of(held)) is not None:
+            yield _Event(_Act.EVALUATES, network, call)
+            return
+        case ast.Attribute(value=held, attr="train"):
+            off = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
+            yield _Event(_Act.EVALUATES if off else _Act.TRAINS, _name_of(held), call)
+            return
+    called = facts.inference.value(scope, call.func)
+    if called.alternatives and not called.open and called.must(_leaves_modes_alone):
+        return
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if _SETS_MODES.search(name):
+        yield _Event(_Act.TRAINS, None, call)
+    holder = call.func.value if isinstance(call.func, ast.Attribute) else None
+    for handed in (holder, *call.args, *(k.value for k in call.keywords)):
+        network = _name_of(handed) if handed is not None else None
+        if network is not None and (handed is not holder or network == "self"):
+            yield _Event(_Act.HANDED_ON, network, call)
+
+
+def _leaves_modes_alone(called: Alternative) -> bool:
+    """Whether a function or an object is of a package that is known not to switch modes."""
+    return isinstance(called, (External, Object)) and called.qualname.partition(".")[0] in _KNOWN
+
+
+def _name_of(node: ast.AST) -> str | None:
+    """A name or attribute, without the wrapper of several GPUs around a network."""
+    path = path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    return re.sub(r"\.module\b", "", path) if path is not None else None
+
+
+def _from_outside(scope: Scope, call: ast.Call, target: Scope, network: str | None) -> str | None:
+    """The name that the caller of a function has for what the function calls by another one."""
+    if network is None:
+        return None
+    root, _, rest = network.partition(".")
+    flow = flow_of(target)
+    bound = flow.definitions_of(root)
+    if not bound:
+        is_shared = target.module is scope.module and (scope.is_module or not flow_of(scope).definitions_of(root))
+        return network if is_shared and target.parent is None else None
+    if len(bound) == 1 and bound[0].kind == "assign" and not bound[0].index and bound[0].value is not None:
+        alias = _name_of(bound[0].value)
+        return _from_outside(scope, call, target, f"{alias}.{rest}" if rest else alias) if alias not in (None, root) else None
+    if [definition.kind for definition in bound] != ["parameter"]:
+        return None
+    is_object = target.owner is not None and target.parameters and target.parameters[0].arg == root
+    written = (call.func.value if isinstance(call.func, ast.Attribute) else None) if is_object else given(target, call, root)
+    outer = _name_of(written) if written is not None else None
+    return None if outer is None else f"{outer}.{rest}" if rest else outer

@@ -1,0 +1,97 @@
+"""A network is trained on in evaluation mode.
+
+## What it does
+Finds loops that train a network, then evaluate it (`model.eval()`, also in a function that they call), and never call
+`model.train()`, neither there nor in what they call: from the second round on, the network trains as it is evaluated.
+
+## Why it is an error
+Dropout is off from then on, and batch normalisation uses the statistics that it has, and learns no more of them. Nothing fails,
+and the loss even falls at once; what is trained is not what was meant.
+
+## Example
+```python
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(10):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        print(F.cross_entropy(model(test_x), test_y).item())
+```
+
+## Use instead
+```python
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(10):
+    model.train()
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        print(F.cross_entropy(model(test_x), test_y).item())
+```
+
+## When it stays silent
+When something in a round, or in what it calls, puts a network into training mode, or may: a function that is not in sight gets
+it, or has `train` or `mode` in its name. When the network is evaluated before it is trained, in a round or before the loop,
+which is a choice; when it is made anew in each round; when the evaluation ends the loop. Programs that name neither dropout nor
+batch normalisation, nor a network that was trained before, are on request: the mode may be nothing to them.
+
+## Fix safety
+Unsafe: the program trains otherwise then, which is the point.
+"""
+
+from collections.abc import Iterator
+
+from perflint.api import (
+    Code,
+    Edit,
+    Finding,
+    Kind,
+    LeftInEvaluation,
+    Obligation,
+    Severity,
+    any_layout,
+    insert_before,
+    keyword,
+    left_in_evaluation,
+    rule,
+)
+
+_DROPS = any_layout(rb"[Dd]ropout|drop_?path|\bp_?drop\b|\bdrop_?rate\b")
+_NORMALISES = any_layout(rb"BatchNorm|batch_norm \(|\b(?:resnet|densenet|mobilenet|efficientnet|vgg\d+_bn)")
+_READY_MADE = any_layout(rb"\bfrom_pretrained \(|\btimm \. |\bmodels \. \w+ \( (?:pretrained|weights)|\bhub \. load \(")
+_TRAINS_OTHERWISE = Obligation(Kind.NUMBERS, "the program trains otherwise then")
+
+
+@rule(
+    category="optimizer",
+    severity=Severity.ERROR,
+    needs=[(*keyword("for"), *keyword("while"))],
+    near=[("backward(",), (".eval()",)],
+    fixes=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each switch to evaluation mode that lasts into the next round of a training."""
+    for left in left_in_evaluation(code.facts, code.scope):
+        project, path = code.facts.project, code.source.path
+        drops, normalises = project.program_holds(path, _DROPS), project.program_holds(path, _NORMALISES)
+        is_ready = project.program_holds(path, _READY_MADE)
+        lost = ["without dropout"] if drops or not normalises else []
+        lost += ["with batch statistics that are frozen"] if normalises or not drops else []
+        message = (
+            f"`{left.network}` stays in evaluation mode, so later rounds train {' and '.join(lost)}; "
+            f"begin each with `{left.network}.train()`"
+        )
+        fix = code.fix("train in training mode", _put_back(code, left), unless=[_TRAINS_OTHERWISE])
+        severity = None if drops or normalises or is_ready else Severity.INFO
+        yield code.finding(left.at, message, fix, [_TRAINS_OTHERWISE], severity=severity)
+
+
+def _put_back(code: Code, left: LeftInEvaluation) -> Iterator[Edit]:
+    assert left.loop.statement is not None
+    yield insert_before(code.source, left.loop.statement.body[0], f"{left.network}.train()")
