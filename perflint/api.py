@@ -41,7 +41,6 @@ from perflint.facts.autograd.kept_graphs import graph_noticed
 from perflint.facts.autograd.without_graph import is_known_function
 from perflint.facts.compiled.compiled import Root
 from perflint.facts.compiled.graph_breaks import GraphBreak
-from perflint.facts.dataflow.branches import exclude_each_other
 from perflint.facts.dataflow.definitions import Block, Definition, Loop, path_of
 from perflint.facts.dataflow.flow import Flow, Region, flow_of
 from perflint.facts.dataflow.guards import (
@@ -134,7 +133,7 @@ from perflint.facts.training.lightning import trainer_sets_anomaly_mode
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.training.loop_looks import ends_soon, only_shows, written_rounds
 from perflint.facts.training.loops import Heat, LoopKind
-from perflint.facts.training.modes import LeftInEvaluation, left_in_evaluation
+from perflint.facts.training.modes import ByMode, LeftInEvaluation, left_in_evaluation
 from perflint.facts.training.on_accelerator import Whereabouts
 from perflint.facts.training.rates import goes_over_parameters, rate_of
 from perflint.facts.training.recurrent import (
@@ -258,6 +257,7 @@ __all__ = [
     "BatchMoves",
     "Block",
     "Body",
+    "ByMode",
     "CallSite",
     "CannotRewrite",
     "ClassRef",
@@ -346,7 +346,6 @@ __all__ = [
     "error_is_survived",
     "evaluated_by_flag",
     "evaluates",
-    "exclude_each_other",
     "feared",
     "feeds_rnn",
     "find_method",

@@ -54,7 +54,6 @@ from perflint.api import (
     Scope,
     Severity,
     argument,
-    exclude_each_other,
     insert_before,
     is_off_by_default,
     is_scaler,
@@ -70,31 +69,32 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each clipping of scaled gradients."""
     if b"unscale_" in code.source.body:
         return
+    order = code.flow.order
     scaled = [call for call in code.calls("scale") if _of_scaler(code, call) and _is_differentiated(code, call)]
     steps = [call for call in code.calls("step") if _of_scaler(code, call) and len(call.args) == 1]
     for call in code.calls_to(*_CLIPS):
-        after = next((step for step in steps if _may_follow(code, call, step)), None)
-        before = [s for s in scaled if _may_follow(code, s, call) and not _is_plain_since(code, s, call)]
-        if before and after is not None:
+        after = next(
+            (step for step in steps if order[step] > order[call] and code.flow.loop(step) is code.flow.loop(call)), None
+        )
+        before = [s for s in scaled if order[s] < order[call] and code.flow.loop(s) is code.flow.loop(call)]
+        if before and after is not None and not _is_plain(code, call):
             message = "the gradients are still scaled, so they are clipped thousands of times too early; unscale them first"
             fix = code.fix("unscale them first", _unscaled(code, call, after), unless=[_OTHER])
             severity = Severity.INFO if _is_off(code, after) else None
             yield code.finding(call, message, fix, [_OTHER], severity=severity)
 
 
-def _may_follow(code: Code, first: ast.AST, second: ast.AST) -> bool:
-    """Whether a round of the loop around both may run one after the other."""
-    flow = code.flow
-    in_order = flow.order[first] < flow.order[second] and flow.loop(first) is flow.loop(second)
-    return in_order and not exclude_each_other(flow, first, second)
+def _is_plain(code: Code, call: ast.Call) -> bool:
+    """Whether the last backward pass that surely runs before a clipping does without the scaler: `else: loss.backward()`.
 
-
-def _is_plain_since(code: Code, scaled: ast.Call, call: ast.Call) -> bool:
-    """Whether a backward pass without the scaler always runs after the one with it, as that of the network that is clipped."""
-    order, dominates = code.flow.order, code.flow.dominates
-    return any(
-        order[other] > order[scaled] and dominates(other, call) and not _is_scaled(other) for other in code.calls("backward")
-    )
+    Behind one with the scaler it is another network's, unless it names the one that is clipped.
+    """
+    before = [other for other in code.calls("backward") if code.flow.dominates(other, call)]
+    if not before or _is_scaled(before[-1]):
+        return False
+    clipped = {node.id for given in call.args[:1] for node in ast.walk(given) if isinstance(node, ast.Name)}
+    named = {node.id for node in ast.walk(before[-1].func) if isinstance(node, ast.Name)}
+    return not any(map(_is_scaled, before)) or bool(clipped & named)
 
 
 def _is_scaled(backward: ast.Call) -> bool:

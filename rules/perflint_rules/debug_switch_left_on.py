@@ -71,7 +71,7 @@ _STARTS_CUDA = tuple(
     f"torch.cuda.{name}" for name in ("get_device_name", "get_device_properties", "current_device", "synchronize", "init")
 )
 """What initializes CUDA, which reads the variables then."""
-_SHOWS = re.compile(r"(?:^|[_-])(?:visual|plot|demo|infer|predict|export|convert)", re.I)
+_SHOWS = re.compile(r"(?:^(?!\w*train)|^(?!.*train).*[_-])(?:visual|plot|demo|infer|predict|export|convert)", re.I)
 _EVALUATES = re.compile(rf"(?:^|[_-])(?:test|eval|sampl|generat)|{_SHOWS.pattern}", re.I)
 _FOR_DEBUGGING = re.compile(r"debug|anomal|detect_nan", re.I)
 

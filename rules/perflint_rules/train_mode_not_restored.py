@@ -38,8 +38,8 @@ for epoch in range(10):
 ## When it stays silent
 When something in a round, or in what it calls, puts a network into training mode, or may: a function that is not in sight gets
 it, or has `train` or `mode` in its name. When the network is evaluated before it is trained, in a round or before the loop,
-which is a choice; when it is made anew in each round; when the evaluation ends the loop. Programs that name neither dropout nor
-batch normalisation, nor a network that was trained before, are on request: the mode may be nothing to them.
+which is a choice; when it is made anew in each round; when the evaluation ends the loop. Networks that are not known to have
+dropout or batch normalisation are on request: the mode may be nothing to them.
 
 ## Fix safety
 Unsafe: the program trains otherwise then, which is the point.
@@ -48,6 +48,7 @@ Unsafe: the program trains otherwise then, which is the point.
 from collections.abc import Iterator
 
 from perflint.api import (
+    ByMode,
     Code,
     Edit,
     Finding,
@@ -55,16 +56,12 @@ from perflint.api import (
     LeftInEvaluation,
     Obligation,
     Severity,
-    any_layout,
     insert_before,
     keyword,
     left_in_evaluation,
     rule,
 )
 
-_DROPS = any_layout(rb"[Dd]ropout|drop_?path|\bp_?drop\b|\bdrop_?rate\b")
-_NORMALISES = any_layout(rb"BatchNorm|batch_norm \(|\b(?:resnet|densenet|mobilenet|efficientnet|vgg\d+_bn)")
-_READY_MADE = any_layout(rb"\bfrom_pretrained \(|\btimm \. |\bmodels \. \w+ \( (?:pretrained|weights)|\bhub \. load \(")
 _TRAINS_OTHERWISE = Obligation(Kind.NUMBERS, "the program trains otherwise then")
 
 
@@ -78,17 +75,13 @@ _TRAINS_OTHERWISE = Obligation(Kind.NUMBERS, "the program trains otherwise then"
 def check(code: Code) -> Iterator[Finding]:
     """Report each switch to evaluation mode that lasts into the next round of a training."""
     for left in left_in_evaluation(code.facts, code.scope):
-        project, path = code.facts.project, code.source.path
-        drops, normalises = project.program_holds(path, _DROPS), project.program_holds(path, _NORMALISES)
-        is_ready = project.program_holds(path, _READY_MADE)
-        lost = ["without dropout"] if drops or not normalises else []
-        lost += ["with batch statistics that are frozen"] if normalises or not drops else []
+        lost = [layer.value for layer in ByMode if layer in left.layers] or [layer.value for layer in ByMode]
         message = (
             f"`{left.network}` stays in evaluation mode, so later rounds train {' and '.join(lost)}; "
             f"begin each with `{left.network}.train()`"
         )
         fix = code.fix("train in training mode", _put_back(code, left), unless=[_TRAINS_OTHERWISE])
-        severity = None if drops or normalises or is_ready else Severity.INFO
+        severity = None if left.layers else Severity.INFO
         yield code.finding(left.at, message, fix, [_TRAINS_OTHERWISE], severity=severity)
 
 

@@ -50,7 +50,7 @@ def test_what_runs_per_item(name: str, expected: bool) -> None:
 
 
 MEMOISED = """
-from functools import cached_property, lru_cache as kept
+from functools import cached_property, cache as kept, lru_cache
 from joblib import Memory
 from torch.utils.data import Dataset
 memory = Memory("cache")
@@ -58,13 +58,15 @@ memory = Memory("cache")
 class Frames(Dataset):
     def __getitem__(self, index):
         try:
-            return self.table(), self.table_of(index), parsed(index), self.frame(index), self.rows
+            return self.table(), self.table_of(index), parsed(index), self.frame(index), self.rows, self.near(index)
         except OSError:
             return self.__getitem__(0)
-    @kept(maxsize=2)
+    @lru_cache(maxsize=2)
     def table(self): return self.read()
     @kept
     def table_of(self, index): return self.both()
+    @lru_cache(maxsize=16)
+    def near(self, index): pass
     @cached_property
     def rows(self): return self.read()
     def frame(self, index): return self.both()
@@ -85,6 +87,7 @@ def parsed(index): pass
         ("Frames.read", True),
         ("Frames.opened", True),
         ("Frames.frame", False),
+        ("Frames.near", False),
         ("Frames.both", False),
         ("parsed", True),
     ],

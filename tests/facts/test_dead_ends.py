@@ -12,6 +12,8 @@ from perflint.facts.training.dead_ends import always_ends, ends_first
 from perflint.project.project import Project
 
 LOSSES = """\
+from enum import Enum
+from threading import Thread
 import torch
 from torch import nn
 
@@ -31,10 +33,40 @@ def criterion(options, teacher, student):
 
 def lookup(path):
     return pickle.load(path)
+
+
+class Kind(Enum):
+    FAST = (1, "fast")
+
+    def __init__(self, number, text):
+        self.number = number
+
+
+class Mixin:
+    def __init__(self, size):
+        self.size = size
+
+
+class Rows(Thread, Mixin):
+    pass
+
+
+class Registry(type):
+    pass
+
+
+class Plain(metaclass=Registry):
+    def __init__(self, size):
+        self.size = size
+
+
+class Child(Plain):
+    pass
 """
 TRAIN = """\
 import math
-from losses import Net, criterion, lookup
+from contextlib import suppress
+from losses import Child, Kind, Net, Rows, criterion, lookup
 
 RATE = 0.1
 
@@ -91,6 +123,11 @@ def test_a_run_ends_before_the_second_step(tmp_path: Path, place: str, code: str
         ("before", "shape: Unknown = 3"),
         ("before", "global counter\n    counter = counter + 1"),
         ("before", "optimizer.report_memory()"),
+        ("before", "kind = Kind((1, 'fast'))"),
+        ("before", "rows = Rows()"),
+        ("before", "child = Child()"),
+        ("before", "with suppress(NameError):\n        report_memory()"),
+        ("before", "while len(loader) > 3:\n        report_memory()"),
     ],
     ids=[
         "bound",
@@ -106,6 +143,11 @@ def test_a_run_ends_before_the_second_step(tmp_path: Path, place: str, code: str
         "an annotation",
         "global",
         "a method of something",
+        "a value of an enumeration",
+        "another package's constructor",
+        "a metaclass",
+        "suppressed",
+        "a loop that may not begin",
     ],
 )
 def test_a_run_goes_on(tmp_path: Path, place: str, code: str) -> None:
@@ -137,15 +179,24 @@ def test_what_only_a_run_that_has_ended_calls(tmp_path: Path) -> None:
     assert not always_ends(facts, module.scopes["train"])
 
 
-def ends(folder: Path, *, top: str = "", **parts: str) -> bool:
-    """Whether a run ends before `mark` is called a second time."""
-    code = TRAIN.format(**{"before": "pass", "first": "pass", "last": "pass", "after": "pass", **parts})
-    facts = facts_of(folder, f"{top}\n{code}")
+def test_a_function_that_is_handed_on_may_run_elsewhere(tmp_path: Path) -> None:
+    calls = "\n\ndef broken(loader, optimizer):\n    set_up()\n    train(loader, optimizer)\n\nWAYS = {'train': train}\n"
+    text = TRAIN.format(before="pass", first="pass", last="pass", after="pass").partition("def main")[0] + calls
+    assert not _first_mark_ends(facts_of(tmp_path, text), tmp_path)
+    assert _first_mark_ends(facts_of(tmp_path, text.partition("WAYS")[0]), tmp_path)
+
+
+def _first_mark_ends(facts: Facts, folder: Path) -> bool:
     module = facts.project.module(str(folder / "train.py"))
     assert module is not None
     scope = module.scopes["train"]
-    (call,) = flow_of(scope).calls_named["mark"]
-    return ends_first(facts, scope, call)
+    return ends_first(facts, scope, flow_of(scope).calls_named["mark"][0])
+
+
+def ends(folder: Path, *, top: str = "", **parts: str) -> bool:
+    """Whether a run ends before `mark` is called a second time."""
+    code = TRAIN.format(**{"before": "pass", "first": "pass", "last": "pass", "after": "pass", **parts})
+    return _first_mark_ends(facts_of(folder, f"{top}\n{code}"), folder)
 
 
 def facts_of(folder: Path, train: str) -> Facts:

@@ -51,7 +51,10 @@ def is_guard(flow: Flow, block: Block) -> bool:
 
 def is_run_alone(block: Block) -> bool:
     """Whether a block runs only if its file is run itself: `if __name__ == "__main__":`."""
-    return block.kind == "then" and isinstance(block.node, ast.If) and "__name__" in ast.unparse(block.node.test)
+    match block.node:
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()])):
+            return block.kind == "then"
+    return False
 
 
 def is_guarded(flow: Flow, node: ast.AST) -> bool:

@@ -85,8 +85,11 @@ def _unknown_parts(facts: Facts, scope: Scope, iterated: ast.expr) -> Iterator[a
     callee = facts.inference.value(scope, iterated.func).single if isinstance(iterated, ast.Call) else None
     name = callee.qualname if isinstance(callee, External) else ""
     if isinstance(iterated, ast.Call) and name in _HANDS_ON:
-        for part in iterated.args:
+        given = [*iterated.args, *(k.value for k in iterated.keywords if k.arg in ("iterable", None))]
+        for part in given:
             yield from _unknown_parts(facts, scope, part)
+        if not given:
+            yield iterated
     elif name != "builtins.range":
         yield iterated
 

@@ -46,7 +46,7 @@ def runs_per_item(facts: Facts, scope: Scope, depth: int = REACH) -> bool:
         return True
     if depth == 0 or scope.is_module or scope.name in _ONCE or scope.name.startswith("__"):
         return False
-    if memoises(facts.inference.module_name, scope):
+    if _is_kept_for_many(facts, scope):
         return False
     return any(runs_per_item(facts, site.scope, depth - 1) for site in _sites_each_time(facts, scope))
 
@@ -54,13 +54,32 @@ def runs_per_item(facts: Facts, scope: Scope, depth: int = REACH) -> bool:
 def runs_at_first(facts: Facts, scope: Scope, depth: int = REACH) -> bool:
     """Whether a function runs once for many items, which share what it gives.
 
-    A decorator keeps that (`lru_cache`), or all who call it look first whether it was done, or run once themselves.
+    A decorator keeps that (`lru_cache`), or all who call it look first whether it was done, or run once for many items, too.
     """
-    if memoises(facts.inference.module_name, scope):
+    if _is_kept_for_many(facts, scope):
         return True
     if depth == 0 or scope.name.startswith("__") or not facts.inference.callers.sites(scope).sites:
         return False  # a retry in a handler is no look: `__getitem__` runs all the same
     return all(runs_at_first(facts, site.scope, depth - 1) for site in _sites_each_time(facts, scope))
+
+
+_BOUNDED = re.compile(r"lru_cache(?!\((?:maxsize=)?None)")
+
+
+def _is_kept_for_many(facts: Facts, scope: Scope) -> bool:
+    """Whether a decorator keeps what a function gives, and not for a few items alone: `lru_cache` of their numbers."""
+    if not memoises(facts.inference.module_name, scope):
+        return False
+    if not any(_BOUNDED.search(ast.unparse(decorator)) for decorator in scope.decorators):
+        return True
+    sites = (site for site in facts.inference.callers.sites(scope).sites if _is_item_method(facts, site.scope))
+    return not any(_gets_number(site) for site in sites)
+
+
+def _gets_number(site: CallSite) -> bool:
+    number = site.scope.parameters[1].arg if len(site.scope.parameters) > 1 else ""
+    handed = (*site.node.args, *(keyword.value for keyword in site.node.keywords))
+    return any(isinstance(node, ast.Name) and node.id == number for node in handed)
 
 
 def _sites_each_time(facts: Facts, scope: Scope) -> list[CallSite]:

@@ -11,23 +11,30 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from perflint.facts.dataflow.definitions import Block
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_run_alone
+from perflint.facts.dataflow.statement_pass import may_swallow
 from perflint.facts.facts import Facts
 from perflint.facts.values.bound_arguments import may_bind
-from perflint.facts.values.classes import find_method, is_module
+from perflint.facts.values.classes import ancestors, find_method, is_module, put_in_its_place
 from perflint.facts.values.values import ClassRef, FunctionRef, Instance
-from perflint.source.syntax import Module, Scope, SyntaxProblem
-from perflint.source.words import any_layout
+from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.source.words import any_layout, words
 
 _BINDS_BY_NAME = any_layout(
     rb"\bimport \*|\b(?:globals|exec(?<!\.exec)|eval(?<!\.eval)|vars) \("
     rb"|\b(?:__builtins__|builtins|get_ipython)\b|sys \. modules"
 )
 """What may bind names that no statement does."""
-_GIVEN: Final = frozenset((*dir(builtins), "__file__", "__path__", "__class__", "__builtins__", "_", "display"))
-_RUNS_ON: Final = frozenset(("scope", "loop", "with"))
-"""Blocks that run whenever what is around them does; that a loop has a first round is taken for granted."""
+_GIVEN: Final = frozenset(
+    (*dir(builtins), "__file__", "__path__", "__class__", "__builtins__", "__annotations__", "_", "display")
+)
+_BASES: Final = words(
+    """
+    torch.nn.Module torch.utils.data.Dataset torch.utils.data.dataset.Dataset builtins.object abc.ABC
+    """
+)
 _DEPTH: Final = 3
 """Through how many calls an error is looked for, down and up."""
 
@@ -35,15 +42,19 @@ _DEPTH: Final = 3
 def ends_first(facts: Facts, scope: Scope, node: ast.AST, depth: int = _DEPTH) -> bool:
     """Whether a run ends with an error before it gets to a node, or in the first round of a loop around it.
 
-    Or in the first call of a function that runs each step, or all in sight that call the function end like that.
+    Or in the first call of a function that runs each step, or all that call the function end like that.
     """
     flow = flow_of(scope)
     if node not in flow.block:
         return False
     if any(_is_first(facts, flow, end, node) for end in dead_ends(facts, scope)):
         return True
-    sites = facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ()
-    return bool(sites) and all(ends_first(facts, site.scope, site.node, depth - 1) for site in sites)
+    if not depth or scope.is_module:
+        return False
+    called = facts.inference.callers.sites(scope)
+    if not called.sites or not called.complete_as_written:
+        return False  # what a function is handed to may call it elsewhere
+    return all(ends_first(facts, site.scope, site.node, depth - 1) for site in called.sites)
 
 
 def _is_first(facts: Facts, flow: Flow, end: ast.AST, node: ast.AST) -> bool:
@@ -53,18 +64,28 @@ def _is_first(facts: Facts, flow: Flow, end: ast.AST, node: ast.AST) -> bool:
     if facts.loops.heat(flow.scope) is not None and ends_surely(flow, end):
         return True
     around = set(map(id, flow.block[node].ancestry()))
-    between = (block for block in flow.block[end].ancestry() if id(block) not in around)
+    between = [block for block in flow.block[end].ancestry() if id(block) not in around]
     shared = {id(loop) for loop in flow.block[node].loops()} & {id(loop) for loop in flow.block[end].loops()}
-    if not shared or not all(block.kind in _RUNS_ON for block in between):
+    if not shared or not all(map(_runs_on, between)):
         return False
     return not any(flow.order[node] < at for at in _returns_before(flow, end))
 
 
 def ends_surely(flow: Flow, end: ast.AST) -> bool:
     """Whether a function gets to one of its dead ends whenever it runs."""
-    if not all(block.kind in _RUNS_ON or is_run_alone(block) for block in flow.block[end].ancestry()):
+    if not all(_runs_on(block) or is_run_alone(block) for block in flow.block[end].ancestry()):
         return False
     return not _returns_before(flow, end)
+
+
+def _runs_on(block: Block) -> bool:
+    """Whether a block runs whenever what is around it does; that a `for` has a first round is taken for granted."""
+    match block.node:
+        case ast.While(test=test) if block.kind == "loop":
+            return isinstance(test, ast.Constant) and bool(test.value)
+        case ast.With() | ast.AsyncWith():
+            return not may_swallow(block.node)
+    return block.kind in ("scope", "loop")
 
 
 def _returns_before(flow: Flow, end: ast.AST) -> list[int]:
@@ -96,8 +117,12 @@ def _find(facts: Facts, scope: Scope, depth: int) -> Iterator[ast.AST]:
             fails = is_whole and _is_unbound(flow, node) and not _is_annotation(flow, node)
         else:
             fails = isinstance(node, ast.Call) and _fails(facts, scope, flow, node, depth)
-        if fails and not any(block.kind in ("try", "handler") for block in flow.block[node].ancestry()):
+        if fails and not any(map(_may_catch, flow.block[node].ancestry())):
             yield node
+
+
+def _may_catch(block: Block) -> bool:
+    return block.kind in ("try", "handler") or (block.kind == "with" and may_swallow(block.node))
 
 
 def _is_of_several_files(facts: Facts, scope: Scope) -> bool:
@@ -128,7 +153,7 @@ def _may_bind_at_top(module: Module, name: str) -> bool:
     body = module.source.body
     if name in module.bindings or _BINDS_BY_NAME.search(body) is not None:
         return True
-    return re.search(rb"\b(?:global|nonlocal)\b[^\n]*\b%b\b" % name.encode(), body) is not None
+    return re.search(rb"\b(?:global|nonlocal)\b(?:[^\n]|\\\r?\n)*\b%b\b" % name.encode(), body) is not None
 
 
 def _fails(facts: Facts, scope: Scope, flow: Flow, call: ast.Call, depth: int) -> bool:
@@ -155,11 +180,20 @@ def _called(facts: Facts, scope: Scope, call: ast.Call) -> Scope | None:
     match inference.value(scope, call.func).single:
         case FunctionRef(function, receiver) if function.parent is None and (function.owner is None) is (receiver is None):
             return function
-        case ClassRef(cls) if not cls.node.decorator_list and not cls.node.keywords:
-            return find_method(inference, cls, "__init__") if find_method(inference, cls, "__new__") is None else None
-        case Instance(cls) if is_module(inference, cls) and find_method(inference, cls, "__call__") is None:
-            return find_method(inference, cls, "forward")
+        case ClassRef(cls) if _is_plain(facts, cls) and find_method(inference, cls, "__new__") is None:
+            return find_method(inference, cls, "__init__")
+        case Instance(cls) if _is_plain(facts, cls) and find_method(inference, cls, "__call__") is None:
+            is_another = next(put_in_its_place(inference, cls, "forward", 2), None) is not None
+            return find_method(inference, cls, "forward") if is_module(inference, cls) and not is_another else None
     return None
+
+
+def _is_plain(facts: Facts, cls: Class) -> bool:
+    """Whether nothing but what the project shows decides what a call of a class or of its objects runs."""
+    above = list(ancestors(facts.inference, cls))
+    if not all(isinstance(base, Class) or base in _BASES for base in above):
+        return False
+    return not any(base.node.decorator_list or base.node.keywords for base in above if isinstance(base, Class))
 
 
 def _gives_another_number(flow: Flow, call: ast.Call, called: Scope) -> bool:

@@ -210,8 +210,14 @@ def ends_soon(loop: ast.For) -> bool:
     """Whether a loop ends in its first round, or behind a small number of rounds that is written: `if i == 3: break`."""
     if isinstance(loop.body[-1], (ast.Break, ast.Return)):
         return True
-    counters = {node.id for node in walk(loop.target) if isinstance(node, ast.Name)} if _is_numbered(loop) else set[str]()
-    counters |= {s.target.id for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name)}
+    counters = set[str]()
+    match loop.target:
+        case ast.Tuple(elts=[ast.Name(id=number), *_]) if _is_numbered(loop):
+            counters.add(number)
+    for statement in loop.body:
+        match statement:
+            case ast.AugAssign(target=ast.Name(id=count), value=ast.Constant(value=1)):
+                counters.add(count)
     return any(_leaves_soon(statement, counters) for statement in loop.body)
 
 

@@ -16,17 +16,30 @@ from typing import Final, NamedTuple
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
+from perflint.facts.proofs.reach import can_be_parsed
+from perflint.facts.values.arguments import argument
 from perflint.facts.values.bound_arguments import given
-from perflint.facts.values.values import Alternative, External, Object
-from perflint.source.syntax import Scope, SyntaxProblem
-from perflint.source.words import any_layout, made, words
+from perflint.facts.values.classes import find_method
+from perflint.facts.values.held_modules import modules
+from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Instance, Object
+from perflint.source.syntax import Class, Scope, SyntaxProblem
+from perflint.source.words import made, words
 
+MAX_BUILT: Final = 100
+"""How many constructors and functions are looked through for the layers that a network is built of."""
 _DEPTH: Final = 3
 """How many calls deep a round is followed."""
 _LEAVES: Final = (ast.Break, ast.Return, ast.Raise)
 _TRAINS: Final = ("backward", "manual_backward")
 _SETS_MODES: Final = made(r"(?:^|_)(?:train|mode|resume_training)(?:_|$)")
 """Names of functions that nobody has in sight, and that may set a network back."""
+
+
+class ByMode(Enum):
+    """Layers that compute something else in evaluation mode."""
+
+    DROPOUT = "without dropout"
+    NORMALISATION = "with batch statistics that are frozen"
 
 
 _KNOWN: Final = words(
@@ -41,30 +54,39 @@ _KNOWN: Final = words(
 class _Act(Enum):
     TRAINED = "a backward pass goes through it"
     EVALUATES = "it is put into evaluation mode"
-    TRAINS = "it is put into training mode"
+    TRAINS = "some network is put into training mode, or may be"
     HANDED_ON = "a function that nobody has in sight gets it, and may put it into training mode"
 
 
 class _Event(NamedTuple):
-    """What happens to a network. network: its name where the loop stands; None for one that cannot be told."""
+    """What happens to a network.
+
+    network: its name where the loop stands; None for one that cannot be told. node: the call there. held: where, and by which
+    expression, it is put into evaluation mode.
+    """
 
     act: _Act
     network: str | None
     node: ast.AST
+    held: tuple[Scope, ast.expr] | None = None
 
 
 class LeftInEvaluation(NamedTuple):
-    """A network that a loop leaves in evaluation mode. at: the call in the loop that puts it there, or leads to that."""
+    """A network that a loop leaves in evaluation mode.
+
+    at: the call in the loop that puts it there, or leads to that. layers: what it is known to have that depends on the mode.
+    """
 
     loop: Loop
     network: str
     at: ast.Call
+    layers: frozenset[ByMode]
 
 
 def left_in_evaluation(facts: Facts, scope: Scope) -> Iterator[LeftInEvaluation]:
     """The networks that a function trains in a loop, then evaluates, and trains on in the next round as they are then."""
     flow, told = flow_of(scope), set[str]()
-    for loop in flow.loops:  # from the outside in
+    for loop in flow.loops if not _hands_on(flow) else ():  # from the outside in
         if loop.statement is None:
             continue
         inside = [call for call in flow.calls if flow.within(call, loop.block)]
@@ -79,20 +101,21 @@ def left_in_evaluation(facts: Facts, scope: Scope) -> Iterator[LeftInEvaluation]
             if any(e.act is _Act.EVALUATES and e.network == network for e in _events(facts, scope, before, _DEPTH)):
                 continue
             told.add(network)
-            yield LeftInEvaluation(loop, network, at)
+            named = ((scope, node) for node in flow.order if _name_of(node) == network)
+            asked = (e.held for e in reversed(happens) if e.act is _Act.EVALUATES and e.network == network)
+            yield LeftInEvaluation(loop, network, at, _layers(facts, filter(None, (*asked, *named))))
 
 
 @cache
 def _optimized(network: str) -> re.Pattern[bytes]:
-    """Where an optimizer is given the parameters of a network, by its last name or by a common one."""
+    """Where the parameters of a network are handed to somebody, such as an optimizer; what a loop goes over is frozen there."""
     last = re.escape(network.rpartition(".")[2].encode())
-    return any_layout(rb"\b(?:%b|model|net|network|self) \.(?: module \.)? (?:named_)?parameters \(" % last)
+    return re.compile(rb"^(?![ \t]*for\b).*\b%b(?:\.module)?\.(?:named_)?parameters\(" % last, re.MULTILINE)
 
 
 def _last_switch(happens: list[_Event], network: str) -> ast.Call | None:
     """Where a round that has trained a network puts it into evaluation mode, if that is how the next round finds it."""
-    back = (event.network for event in happens if event.act in (_Act.TRAINS, _Act.HANDED_ON))
-    if any(other is None or _holds(other, network) for other in back):
+    if any(e.act is _Act.TRAINS or (e.act is _Act.HANDED_ON and _holds(e.network or "", network)) for e in happens):
         return None
     about = [event for event in happens if event.network == network]
     if not about or about[0].act is not _Act.TRAINED or about[-1].act is not _Act.EVALUATES:
@@ -110,55 +133,88 @@ def _is_new_each_round(flow: Flow, loop: Loop, network: str) -> bool:
 
 
 def _ends_with(flow: Flow, loop: Loop, node: ast.AST) -> bool:
-    """Whether a round that gets to a node is the last one: it leaves the loop behind it, or a test says so."""
+    """Whether a round that gets to a node is the last one: it leaves the loop behind it, or is asked for by its number."""
+    target = loop.node.target if isinstance(loop.node, ast.For) else None
+    counters = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)} if target is not None else set[str]()
     for block in flow.block[node].ancestry():
         if block is loop.block:
             return False
         if not isinstance(block.node, ast.If):
             continue
         arm = block.node.body if block.kind == "then" else block.node.orelse
-        compared = [part for part in ast.walk(block.node.test) if isinstance(part, ast.Compare)]
-        once = any(isinstance(op, ast.Eq) for part in compared for op in part.ops)
-        every = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in ast.walk(block.node.test))
-        if (once and not every) or isinstance(arm[-1], _LEAVES):
+        if isinstance(arm[-1], _LEAVES) or any(_is_one_round(part, counters) for part in ast.walk(block.node.test)):
             return True
+    return False
+
+
+def _is_one_round(test: ast.AST, counters: set[str]) -> bool:
+    """`epoch == epochs - 1`, and no `epoch % 5 == 0`."""
+    match test:
+        case ast.Compare(ops=[ast.Eq()]):
+            parts = list(ast.walk(test))
+            named = any(isinstance(part, ast.Name) and part.id in counters for part in parts)
+            return named and not any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in parts)
     return False
 
 
 def _events(facts: Facts, scope: Scope, calls: Iterable[ast.Call], depth: int) -> Iterator[_Event]:
     """What some calls of a function do to networks, by the names that the function has for them."""
-    computed: list[str] = []
+    computed: dict[str, None] = {}
     for call in calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINS:
-            yield from (_Event(_Act.TRAINED, path, call) for path in dict.fromkeys(computed))
+            yield from (_Event(_Act.TRAINED, path, call) for path in computed)
+            computed.clear()
             continue
         targets = facts.loops.targets(scope, call)
         if not targets:
             yield from _of_unknown(facts, scope, call)
         for target in targets if depth else ():
             for event in _inside(facts, target, depth - 1):
-                network = _from_outside(scope, call, target, event.network)
+                network = _from_outside(scope, call, target, event.network, _DEPTH)
                 if network is not None or event.act is _Act.TRAINS:
-                    yield _Event(event.act, network, call)
-        computed += filter(None, map(_name_of, (call.func, *call.args, *(k.value for k in call.keywords))))
+                    yield _Event(event.act, network, call, event.held)
+        if facts.grad_mode.is_off(scope, call) is not True:
+            handed = map(_name_of, (call.func, *call.args, *(k.value for k in call.keywords)))
+            computed.update(dict.fromkeys(filter(None, handed)))
 
 
 def _inside(facts: Facts, scope: Scope, depth: int) -> list[_Event]:
+    """What a call of a function does to networks; who wraps it, or hands on how a network is set back, may do that."""
     try:
-        return list(_events(facts, scope, flow_of(scope).calls, depth))
+        flow = flow_of(scope)
+        if not _may_set_back(facts, scope, flow):
+            return list(_events(facts, scope, flow.calls, depth))
     except SyntaxProblem:
-        return [_Event(_Act.TRAINS, None, scope.node)]
+        pass
+    return [_Event(_Act.TRAINS, None, scope.node)]
+
+
+def _may_set_back(facts: Facts, scope: Scope, flow: Flow) -> bool:
+    """Whether a function may put a network into training mode without a call of its `train`."""
+    outer = scope.parent or scope.module.top
+    makers = (decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in scope.decorators)
+    return not all(facts.inference.value(outer, maker).must(_leaves_modes_alone) for maker in makers) or _hands_on(flow)
+
+
+def _hands_on(flow: Flow) -> bool:
+    """Whether a function gives another name to how a mode is set, or sets it by hand: `back = model.train`."""
+    called = {call.func for call in flow.calls}
+    mentions = [*flow.mentions["train"], *flow.mentions["apply"]]
+    handed_on = any(isinstance(node, ast.Attribute) and node not in called for node in mentions)
+    return handed_on or any(isinstance(store, ast.Attribute) and store.attr == "training" for store in flow.stores)
 
 
 def _of_unknown(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[_Event]:
     """What a call does that runs no function of the project, as far as is known."""
     match call.func:
         case ast.Attribute(value=held, attr="eval") if not call.args and (network := _name_of(held)) is not None:
-            yield _Event(_Act.EVALUATES, network, call)
+            yield _Event(_Act.EVALUATES, network, call, (scope, held))
             return
-        case ast.Attribute(value=held, attr="train"):
-            off = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
-            yield _Event(_Act.EVALUATES if off else _Act.TRAINS, _name_of(held), call)
+        case ast.Attribute(value=held, attr="train") if _says_no(call):
+            yield _Event(_Act.EVALUATES, _name_of(held), call, (scope, held))
+            return
+        case ast.Attribute(attr="train" | "apply"):
+            yield _Event(_Act.TRAINS, None, call)
             return
     called = facts.inference.value(scope, call.func)
     if called.alternatives and not called.open and called.must(_leaves_modes_alone):
@@ -173,6 +229,10 @@ def _of_unknown(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[_Event]:
             yield _Event(_Act.HANDED_ON, network, call)
 
 
+def _says_no(call: ast.Call) -> bool:
+    return bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
+
+
 def _leaves_modes_alone(called: Alternative) -> bool:
     """Whether a function or an object is of a package that is known not to switch modes."""
     return isinstance(called, (External, Object)) and called.qualname.partition(".")[0] in _KNOWN
@@ -184,9 +244,9 @@ def _name_of(node: ast.AST) -> str | None:
     return re.sub(r"\.module\b", "", path) if path is not None else None
 
 
-def _from_outside(scope: Scope, call: ast.Call, target: Scope, network: str | None) -> str | None:
-    """The name that the caller of a function has for what the function calls by another one."""
-    if network is None:
+def _from_outside(scope: Scope, call: ast.Call, target: Scope, network: str | None, depth: int) -> str | None:
+    """The name that the caller of a function has for what the function calls by another one, maybe bound to a third."""
+    if network is None or not depth:
         return None
     root, _, rest = network.partition(".")
     flow = flow_of(target)
@@ -196,10 +256,68 @@ def _from_outside(scope: Scope, call: ast.Call, target: Scope, network: str | No
         return network if is_shared and target.parent is None else None
     if len(bound) == 1 and bound[0].kind == "assign" and not bound[0].index and bound[0].value is not None:
         alias = _name_of(bound[0].value)
-        return _from_outside(scope, call, target, f"{alias}.{rest}" if rest else alias) if alias not in (None, root) else None
+        behind = f"{alias}.{rest}" if rest else alias
+        return _from_outside(scope, call, target, behind, depth - 1) if alias is not None else None
     if [definition.kind for definition in bound] != ["parameter"]:
         return None
     is_object = target.owner is not None and target.parameters and target.parameters[0].arg == root
     written = (call.func.value if isinstance(call.func, ast.Attribute) else None) if is_object else given(target, call, root)
     outer = _name_of(written) if written is not None else None
     return None if outer is None else f"{outer}.{rest}" if rest else outer
+
+
+def _layers(facts: Facts, names: Iterable[tuple[Scope, ast.AST]]) -> frozenset[ByMode]:
+    """What a network is known to have that depends on its mode, by the first of its names that says what it is."""
+    for scope, node in names:
+        networks = list(_networks(facts, scope, node, 2)) if isinstance(node, ast.expr) else []
+        if networks:
+            return frozenset(layer for network in networks for layer in _layers_of(facts, network))
+    return frozenset()
+
+
+def _networks(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> Iterator[Alternative]:
+    """What a name may stand for, without the wrappers of several GPUs."""
+    node = node.value if isinstance(node, ast.Attribute) and node.attr == "module" else node
+    for network in modules(facts.inference, scope, node):
+        match network:
+            case Object(qualname, site=(Scope() as maker, ast.Call(args=[inner, *_]))) if qualname.endswith("DataParallel"):
+                yield from _networks(facts, maker, inner, depth - 1) if depth else ()
+            case _:
+                yield network
+
+
+def _layers_of(facts: Facts, network: Alternative) -> Iterator[ByMode]:
+    """The layers of a network of torch or of the project: of all that its constructor builds."""
+    pending = list[Scope]()
+    match network:
+        case Object(qualname, site=(Scope() as maker, ast.Call() as made)):
+            yield from _by_mode(facts, maker, made, qualname)
+        case Instance(cls):
+            pending += _constructor(facts, cls)
+    for scope in pending:
+        for call in flow_of(scope).calls if can_be_parsed(scope) else ():
+            for called in facts.inference.value(scope, call.func).alternatives:
+                if isinstance(called, External):
+                    yield from _by_mode(facts, scope, call, called.qualname)
+                built = _constructor(facts, called.cls) if isinstance(called, ClassRef) else []
+                built += [called.scope] if isinstance(called, FunctionRef) else []
+                pending += (inner for inner in built if inner not in pending and len(pending) < MAX_BUILT)
+
+
+def _constructor(facts: Facts, cls: Class) -> list[Scope]:
+    method = find_method(facts.inference, cls, "__init__")
+    return [method] if method is not None else []
+
+
+def _by_mode(facts: Facts, scope: Scope, call: ast.Call, qualname: str) -> set[ByMode]:
+    """What a call of a function or a class outside of the project builds."""
+    package, _, name = qualname.rpartition(".")
+    share = argument(call, 0, "p")
+    drops = share is None or facts.inference.value(scope, share).literal not in (0, 0.0)
+    if package.startswith("torch.nn"):
+        if "BatchNorm" in name:
+            return {ByMode.NORMALISATION}
+        return {ByMode.DROPOUT} if "Dropout" in name and drops else set()
+    if qualname.startswith(("torchvision.models.", "timm.", "torch.hub.")):
+        return {ByMode.NORMALISATION}
+    return {ByMode.DROPOUT} if name == "from_pretrained" and qualname.startswith("transformers.") else set()

@@ -17,7 +17,9 @@ ModuleName = Callable[[Module, str, int], Value]
 """`Inference.module_name`: what a variable of a module may be."""
 
 _CACHING: Final = words("functools.cached_property functools.lru_cache functools.cache")
-_SAYS_CACHED: Final = re.compile(r"(?:\w+_)?(?:cache|cached|memo|memoi[sz]ed?)(?:_\w+)?|cachedmethod")
+_SAYS_CACHED: Final = re.compile(
+    r"(?!(?:clear|no|disable|invalidate|reset)_)(?:\w+_)?(?:cache|cached|memo|memoi[sz]ed?)(?:_\w+)?|cachedmethod"
+)
 """How decorators that keep results are called: `memory.cache` of joblib, `cachetools.cached`, those of a project."""
 _CASTS: Final = words("torch.amp.autocast torch.autocast torch.cuda.amp.autocast torch.amp.custom_fwd torch.amp.custom_bwd")
 _HARMLESS: Final = words(
