@@ -77,6 +77,8 @@ class Facts:
         """Who names what a file defines under a name, None for code that runs for sure."""
         self.unstartable: Memo[str, bool] = Memo(project.trace)
         """Whether a file cannot be imported, as `cannot_start` finds it."""
+        self.modes: Memo[tuple[Scope, int], list[Any]] = Memo(project.trace)
+        """What a call of a function does to the modes of networks, as `modes` finds it."""
         self.dead_ends: Memo[tuple[Scope, int], tuple[ast.AST, ...]] = Memo(project.trace)
         """Where a function ends with an error whenever it runs, as `dead_ends` finds it."""
         self.without_gpu: Memo[str, bool] = Memo(project.trace)

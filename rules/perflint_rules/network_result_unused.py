@@ -160,4 +160,4 @@ def _is_large(alternative: Alternative) -> bool:
 def _keeps(code: Code) -> bool:
     """Whether a part of a forward pass leaves something behind: an attribute, an item, an entry of a list, other numbers."""
     stores = any(isinstance(store, (ast.Attribute, ast.Subscript)) for store in code.flow.stores)
-    return stores or any(name in _FILLS or name.endswith("_") for name in code.flow.calls_named)
+    return stores or any(calls and (name in _FILLS or name.endswith("_")) for name, calls in code.flow.calls_named.items())

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 from perflint.facts.dataflow.definitions import Loop, path_of
@@ -23,7 +23,7 @@ from perflint.facts.values.classes import find_method
 from perflint.facts.values.held_modules import modules
 from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Instance, Object
 from perflint.source.syntax import Class, Scope, SyntaxProblem
-from perflint.source.words import made, words
+from perflint.source.words import any_layout, made, words
 
 MAX_BUILT: Final = 100
 """How many constructors and functions are looked through for the layers that a network is built of."""
@@ -110,7 +110,7 @@ def left_in_evaluation(facts: Facts, scope: Scope) -> Iterator[LeftInEvaluation]
 def _optimized(network: str) -> re.Pattern[bytes]:
     """Where the parameters of a network are handed to somebody, such as an optimizer; what a loop goes over is frozen there."""
     last = re.escape(network.rpartition(".")[2].encode())
-    return re.compile(rb"^(?![ \t]*for\b).*\b%b(?:\.module)?\.(?:named_)?parameters\(" % last, re.MULTILINE)
+    return any_layout(rb"\b%b (?:\. module )?\. (?:named_)?parameters \((?! \) :)" % last)
 
 
 def _last_switch(happens: list[_Event], network: str) -> ast.Call | None:
@@ -169,7 +169,7 @@ def _events(facts: Facts, scope: Scope, calls: Iterable[ast.Call], depth: int) -
         if not targets:
             yield from _of_unknown(facts, scope, call)
         for target in targets if depth else ():
-            for event in _inside(facts, target, depth - 1):
+            for event in facts.modes.get((target, depth - 1), partial(_inside, facts, target, depth - 1)):
                 network = _from_outside(scope, call, target, event.network, _DEPTH)
                 if network is not None or event.act is _Act.TRAINS:
                     yield _Event(event.act, network, call, event.held)
