@@ -88,12 +88,15 @@ def check(code: Code) -> Iterator[Finding]:
     if _HOOKS.search(code.source.body) or (code.scope.name == "forward" and not code.flow.returns):
         return
     for statement in _unread(code):
-        calls = [node for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
-        passes = [call for call in calls if _is_pass(code, call)]
+        passes = [call for call in _calls(statement) if _is_pass(code, call)]
         if passes and code.is_hot(statement) and untimed(code.flow.calls) is None:
             names = ", ".join(f"`{ast.unparse(target)}`" for target in statement.targets)
             message = f"nobody reads {names}, which `{brief(passes[0])}` computes in every step; leave it out"
             yield code.finding(passes[0], message)
+
+
+def _calls(statement: ast.Assign) -> list[ast.Call]:
+    return [node for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
 
 
 def _unread(code: Code) -> list[ast.Assign]:
@@ -103,7 +106,7 @@ def _unread(code: Code) -> list[ast.Assign]:
         statement = code.flow.statement(definition.node) if definition.kind == "assign" else None
         if not isinstance(statement, ast.Assign) or not all(map(_binds_names, statement.targets)):
             continue
-        if all(_only_computes(code, call) for call in ast.walk(statement.value) if isinstance(call, ast.Call)):
+        if all(_only_computes(code, call) for call in _calls(statement)):
             bound.setdefault(statement, []).append(definition)
     unread = {s for s, definitions in bound.items() if not any(_may_be_seen(code, d) for d in definitions)}
     while read := {
@@ -114,7 +117,12 @@ def _unread(code: Code) -> list[ast.Assign]:
 
 
 def _only_computes(code: Code, call: ast.Call) -> bool:
-    """Whether a call is a network's pass, or gives a tensor and changes nothing: no `backward`, `append`, `copy_` or `out=`."""
+    """Whether a call is a network's pass, or gives a tensor and changes nothing: no `backward`, `append`, `copy_` or `out=`.
+
+    A lambda's calls are none of the function itself.
+    """
+    if call not in code.flow.block:
+        return False
     if _is_pass(code, call):
         return True
     name = last_name(call.func)
