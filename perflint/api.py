@@ -48,6 +48,7 @@ from perflint.facts.dataflow.guards import (
     is_guard,
     is_guarded,
     is_left_to_evaluation,
+    is_run_alone,
     is_seldom,
     once_then_leaves,
 )
@@ -397,6 +398,7 @@ __all__ = [
     "is_read_in_step",
     "is_refuted",
     "is_rnn",
+    "is_run_alone",
     "is_run_without_gpu",
     "is_scaler",
     "is_seldom",

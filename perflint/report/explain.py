@@ -153,7 +153,8 @@ def effect(rule: Rule) -> str:
     if not any(not measurement.device.startswith("CPU") for measurement in found):
         lines.append(f"- On a GPU: {NOT_MEASURED} yet.")
     if found:
-        lines.append(f"\nMeasured with `fixtures/{rule.name}/train.py` and `train.fixed.py`, which the fix makes of it.")
+        other = "`train.fixed.py`, which the fix makes of it" if rule.fixes else "`train.better.py`, where its advice is taken"
+        lines.append(f"\nMeasured with `fixtures/{rule.name}/train.py` and {other}.")
     return "\n".join(lines)
 
 

@@ -57,6 +57,7 @@ from perflint.api import (
     backward_below,
     backward_in,
     goes_backward_once,
+    is_run_alone,
     is_test,
     rule,
     trainer_sets_anomaly_mode,
@@ -109,7 +110,8 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _worth(code: Code, node: ast.AST, is_little: bool = False) -> Severity | None:
     """Little is lost where a module that is run tries itself out, by one backward pass of its own."""
-    tries = any(map(_is_main, code.flow.block[node].ancestry())) and "backward" in code.flow.calls_named and not code.flow.loops
+    is_alone = any(map(is_run_alone, code.flow.block[node].ancestry()))
+    tries = is_alone and bool(code.flow.calls_named["backward"]) and not code.flow.loops
     return Severity.INFO if is_little or tries else None
 
 
@@ -122,7 +124,7 @@ def _never_trains(code: Code, node: ast.AST, named: re.Pattern[str]) -> bool:
         or backward_below(code.facts, code.scope)
     ):
         return False
-    return any(map(_is_main, code.flow.block[node].ancestry())) or not code.facts.project.importers(path)
+    return any(map(is_run_alone, code.flow.block[node].ancestry())) or not code.facts.project.importers(path)
 
 
 def _is_on_before(code: Code) -> bool:
@@ -190,8 +192,4 @@ def _is_set_again(code: Code, node: ast.expr) -> bool:
 def _is_decided(code: Code, node: ast.AST) -> bool:
     """Whether a condition other than `if __name__ == "__main__"` stands above."""
     decides = (block for block in code.flow.block[node].ancestry() if block.kind in ("then", "else", "handler"))
-    return not all(map(_is_main, decides))
-
-
-def _is_main(block: Block) -> bool:
-    return isinstance(block.node, ast.If) and "__name__" in ast.unparse(block.node.test)
+    return not all(map(is_run_alone, decides))

@@ -59,6 +59,7 @@ from perflint.api import (
     computes_with_network,
     functions_see,
     inspects_itself,
+    is_known_function,
     is_test,
     last_name,
     rule,
@@ -66,7 +67,8 @@ from perflint.api import (
     words,
 )
 
-_ACTS = words("backward save register_hook item tolist numpy cpu all_reduce barrier step")
+_ACTS = words("backward register_hook")
+"""Methods of a tensor that do something beside, whatever their names end with."""
 _FILLS = words("append extend insert update add put setattr register_buffer setdefault")
 _HOOKS = any_layout(rb"\bregister_forward_\w*hook \(")
 _LARGE = ("Sequential", "Transformer", "TransformerEncoder", "TransformerDecoder", "LSTM", "GRU")
@@ -130,7 +132,7 @@ def _only_computes(code: Code, call: ast.Call) -> bool:
         return False
     if isinstance(call.func, ast.Attribute) and code.value(call.func.value).must_be_if_known(Tensor, Output):
         return True
-    return code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname.startswith("torch."))
+    return code.value(call.func).must(lambda a: isinstance(a, External) and is_known_function(a.qualname))
 
 
 def _binds_names(target: ast.expr) -> bool:

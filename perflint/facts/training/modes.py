@@ -31,8 +31,13 @@ _DEPTH: Final = 3
 """How many calls deep a round is followed."""
 _LEAVES: Final = (ast.Break, ast.Return, ast.Raise)
 _TRAINS: Final = ("backward", "manual_backward")
-_SETS_MODES: Final = made(r"(?:^|_)(?:train|mode|resume_training)(?:_|$)")
+_SETS_MODES: Final = made(r"(?:^|_)(?:train(?:ing)?|mode)(?:_|$)")
 """Names of functions that nobody has in sight, and that may set a network back."""
+
+_NORMALISED: Final = made(
+    r"res(?:ne|nex)t|densenet|mobilenet|efficientnet|_bn\b|inception|googlenet|shufflenet|mnasnet|regnet", re.I
+)
+"""How ready-made networks are called that have batch normalisation."""
 
 
 class ByMode(Enum):
@@ -318,6 +323,6 @@ def _by_mode(facts: Facts, scope: Scope, call: ast.Call, qualname: str) -> set[B
         if "BatchNorm" in name:
             return {ByMode.NORMALISATION}
         return {ByMode.DROPOUT} if "Dropout" in name and drops else set()
-    if qualname.startswith(("torchvision.models.", "timm.", "torch.hub.")):
+    if qualname.startswith(("torchvision.models.", "timm.", "torch.hub.")) and _NORMALISED.search(ast.unparse(call)):
         return {ByMode.NORMALISATION}
     return {ByMode.DROPOUT} if name == "from_pretrained" and qualname.startswith("transformers.") else set()
