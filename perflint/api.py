@@ -129,12 +129,14 @@ from perflint.facts.proofs.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training.batch_moves import BatchMoves, leading_moves
 from perflint.facts.training.datasets import is_conditional, runs_at_first, runs_per_item, same_for_all_items
 from perflint.facts.training.environments import steps_environment
+from perflint.facts.training.evaluated_in_training import EvaluatedInTraining, evaluated_in_training
 from perflint.facts.training.generation import loop_writes_text
+from perflint.facts.training.layers_by_mode import ByMode
 from perflint.facts.training.lightning import trainer_sets_anomaly_mode
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.training.loop_looks import ends_soon, only_shows, written_rounds
 from perflint.facts.training.loops import Heat, LoopKind
-from perflint.facts.training.modes import ByMode, LeftInEvaluation, left_in_evaluation
+from perflint.facts.training.modes import LeftInEvaluation, left_in_evaluation
 from perflint.facts.training.on_accelerator import Whereabouts
 from perflint.facts.training.rates import goes_over_parameters, rate_of
 from perflint.facts.training.recurrent import (
@@ -269,6 +271,7 @@ __all__ = [
     "Device",
     "Edit",
     "Elements",
+    "EvaluatedInTraining",
     "External",
     "Fear",
     "Finding",
@@ -346,6 +349,7 @@ __all__ = [
     "ends_soon",
     "error_is_survived",
     "evaluated_by_flag",
+    "evaluated_in_training",
     "evaluates",
     "feared",
     "feeds_rnn",

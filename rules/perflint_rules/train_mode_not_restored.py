@@ -62,6 +62,7 @@ from perflint.api import (
     rule,
 )
 
+_WITHOUT = {ByMode.DROPOUT: "without dropout", ByMode.NORMALISATION: "with batch statistics that are frozen"}
 _TRAINS_OTHERWISE = Obligation(Kind.NUMBERS, "the program trains otherwise then")
 
 
@@ -75,7 +76,7 @@ _TRAINS_OTHERWISE = Obligation(Kind.NUMBERS, "the program trains otherwise then"
 def check(code: Code) -> Iterator[Finding]:
     """Report each switch to evaluation mode that lasts into the next round of a training."""
     for left in left_in_evaluation(code.facts, code.scope):
-        lost = [layer.value for layer in ByMode if layer in left.layers] or ["as it is evaluated"]
+        lost = [_WITHOUT[layer] for layer in ByMode if layer in left.layers] or ["as it is evaluated"]
         message = (
             f"`{left.network}` stays in evaluation mode, so later rounds train {' and '.join(lost)}; "
             f"begin each with `{left.network}.train()`"

@@ -16,36 +16,18 @@ from typing import Final, NamedTuple
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.proofs.reach import can_be_parsed
-from perflint.facts.values.arguments import argument
+from perflint.facts.training.layers_by_mode import ByMode, layers_by_mode
 from perflint.facts.values.bound_arguments import given
-from perflint.facts.values.classes import find_method
-from perflint.facts.values.held_modules import modules
-from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Instance, Object
-from perflint.source.syntax import Class, Scope, SyntaxProblem
+from perflint.facts.values.values import Alternative, External, Object
+from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, made, words
 
-MAX_BUILT: Final = 100
-"""How many constructors and functions are looked through for the layers that a network is built of."""
 _DEPTH: Final = 3
 """How many calls deep a round is followed."""
 _LEAVES: Final = (ast.Break, ast.Return, ast.Raise)
 _TRAINS: Final = ("backward", "manual_backward")
 _SETS_MODES: Final = made(r"(?:^|_)(?:train(?:ing)?|mode)(?:_|$)")
 """Names of functions that nobody has in sight, and that may set a network back."""
-
-_NORMALISED: Final = made(
-    r"res(?:ne|nex)t|densenet|mobilenet|efficientnet|_bn\b|inception|googlenet|shufflenet|mnasnet|regnet", re.I
-)
-"""How ready-made networks are called that have batch normalisation."""
-
-
-class ByMode(Enum):
-    """Layers that compute something else in evaluation mode."""
-
-    DROPOUT = "without dropout"
-    NORMALISATION = "with batch statistics that are frozen"
-
 
 _KNOWN: Final = words(
     """
@@ -108,7 +90,7 @@ def left_in_evaluation(facts: Facts, scope: Scope) -> Iterator[LeftInEvaluation]
             told.add(network)
             named = ((scope, node) for node in flow.order if _name_of(node) == network)
             asked = (e.held for e in reversed(happens) if e.act is _Act.EVALUATES and e.network == network)
-            yield LeftInEvaluation(loop, network, at, _layers(facts, filter(None, (*asked, *named))))
+            yield LeftInEvaluation(loop, network, at, layers_by_mode(facts, filter(None, (*asked, *named))))
 
 
 @cache
@@ -269,60 +251,3 @@ def _from_outside(scope: Scope, call: ast.Call, target: Scope, network: str | No
     written = (call.func.value if isinstance(call.func, ast.Attribute) else None) if is_object else given(target, call, root)
     outer = _name_of(written) if written is not None else None
     return None if outer is None else f"{outer}.{rest}" if rest else outer
-
-
-def _layers(facts: Facts, names: Iterable[tuple[Scope, ast.AST]]) -> frozenset[ByMode]:
-    """What a network is known to have that depends on its mode, by the first of its names that says what it is."""
-    for scope, node in names:
-        networks = list(_networks(facts, scope, node, 2)) if isinstance(node, ast.expr) else []
-        if networks:
-            return frozenset(layer for network in networks for layer in _layers_of(facts, network))
-    return frozenset()
-
-
-def _networks(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> Iterator[Alternative]:
-    """What a name may stand for, without the wrappers of several GPUs."""
-    node = node.value if isinstance(node, ast.Attribute) and node.attr == "module" else node
-    for network in modules(facts.inference, scope, node):
-        match network:
-            case Object(qualname, site=(Scope() as maker, ast.Call(args=[inner, *_]))) if qualname.endswith("DataParallel"):
-                yield from _networks(facts, maker, inner, depth - 1) if depth else ()
-            case _:
-                yield network
-
-
-def _layers_of(facts: Facts, network: Alternative) -> Iterator[ByMode]:
-    """The layers of a network of torch or of the project: of all that its constructor builds."""
-    pending = list[Scope]()
-    match network:
-        case Object(qualname, site=(Scope() as maker, ast.Call() as made)):
-            yield from _by_mode(facts, maker, made, qualname)
-        case Instance(cls):
-            pending += _constructor(facts, cls)
-    for scope in pending:
-        for call in flow_of(scope).calls if can_be_parsed(scope) else ():
-            for called in facts.inference.value(scope, call.func).alternatives:
-                if isinstance(called, External):
-                    yield from _by_mode(facts, scope, call, called.qualname)
-                built = _constructor(facts, called.cls) if isinstance(called, ClassRef) else []
-                built += [called.scope] if isinstance(called, FunctionRef) else []
-                pending += (inner for inner in built if inner not in pending and len(pending) < MAX_BUILT)
-
-
-def _constructor(facts: Facts, cls: Class) -> list[Scope]:
-    method = find_method(facts.inference, cls, "__init__")
-    return [method] if method is not None else []
-
-
-def _by_mode(facts: Facts, scope: Scope, call: ast.Call, qualname: str) -> set[ByMode]:
-    """What a call of a function or a class outside of the project builds."""
-    package, _, name = qualname.rpartition(".")
-    share = argument(call, 0, "p")
-    drops = share is None or facts.inference.value(scope, share).literal not in (0, 0.0)
-    if package.startswith("torch.nn"):
-        if "BatchNorm" in name:
-            return {ByMode.NORMALISATION}
-        return {ByMode.DROPOUT} if "Dropout" in name and drops else set()
-    if qualname.startswith(("torchvision.models.", "timm.", "torch.hub.")) and _NORMALISED.search(ast.unparse(call)):
-        return {ByMode.NORMALISATION}
-    return {ByMode.DROPOUT} if name == "from_pretrained" and qualname.startswith("transformers.") else set()
