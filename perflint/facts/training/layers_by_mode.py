@@ -24,7 +24,7 @@ _NORMALISED: Final = made(
     r"res(?:ne|nex)t|densenet|mobilenet|efficientnet|_bn\b|inception|googlenet|shufflenet|mnasnet|regnet", re.I
 )
 """How ready-made networks are called that have batch normalisation."""
-_DROPS_BY_MODE: Final = any_layout(rb"dropout\w* \([^\n]*\bself \. training\b")
+_OWN_MODE: Final = any_layout(rb"\bself \. training\b")
 
 
 class ByMode(Enum):
@@ -63,7 +63,7 @@ def _layers_of(facts: Facts, network: Alternative) -> Iterator[ByMode]:
         case Instance(cls):
             pending += _constructor(facts, cls)
     for scope in pending:
-        if scope.owner is not None and any(_DROPS_BY_MODE.search(method.text) for method in scope.owner.methods.values()):
+        if scope.owner is not None and any(map(_drops_by_mode, scope.owner.methods.values())):
             yield ByMode.DROPOUT
         for call in flow_of(scope).calls if can_be_parsed(scope) else ():
             for called in facts.inference.value(scope, call.func).alternatives:
@@ -72,6 +72,11 @@ def _layers_of(facts: Facts, network: Alternative) -> Iterator[ByMode]:
                 built = _constructor(facts, called.cls) if isinstance(called, ClassRef) else []
                 built += [called.scope] if isinstance(called, FunctionRef) else []
                 pending += (inner for inner in built if inner not in pending and len(pending) < MAX_BUILT)
+
+
+def _drops_by_mode(method: Scope) -> bool:
+    """Whether it is `F.dropout(x, training=self.training)` that drops, and no layer."""
+    return b"dropout" in method.text and _OWN_MODE.search(method.text) is not None
 
 
 def _constructor(facts: Facts, cls: Class) -> list[Scope]:
