@@ -131,6 +131,7 @@ from perflint.facts.training.datasets import is_conditional, runs_at_first, runs
 from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.evaluated_in_training import EvaluatedInTraining, evaluated_in_training
 from perflint.facts.training.generation import loop_writes_text
+from perflint.facts.training.kept_weights import KeptWeights, kept_weights
 from perflint.facts.training.layers_by_mode import ByMode
 from perflint.facts.training.lightning import trainer_sets_anomaly_mode
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
@@ -286,6 +287,7 @@ __all__ = [
     "HostRead",
     "Import",
     "Instance",
+    "KeptWeights",
     "Kind",
     "LeftInEvaluation",
     "Literal",
@@ -414,6 +416,7 @@ __all__ = [
     "is_zero_state",
     "items_of",
     "keeps_to_itself",
+    "kept_weights",
     "keyword",
     "last_name",
     "leading_moves",

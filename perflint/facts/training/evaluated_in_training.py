@@ -13,6 +13,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.layers_by_mode import ByMode, layers_by_mode
 from perflint.facts.training.loops import LoopKind
+from perflint.facts.training.modes import optimized
 from perflint.facts.values.bound_arguments import given
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, made
@@ -69,7 +70,7 @@ def evaluated_in_training(facts: Facts, scope: Scope) -> Iterator[EvaluatedInTra
             names = tuple(dict.fromkeys(_names(facts, scope, network, _DEPTH)))
             if project.program_may_hold(path, _may_evaluate(names)):
                 continue
-            if any(project.program_holds(path, _is_optimized(name)) for name in names):
+            if any(project.program_holds(path, optimized(name)) for name in names):
                 told.add(network)
                 yield EvaluatedInTraining(loop, network, call, layers)
 
@@ -100,8 +101,3 @@ def _may_evaluate(names: tuple[str, ...]) -> re.Pattern[bytes]:
     """What may put a network of some names into evaluation mode, or one that is called like any."""
     any_of = b"|".join(re.escape(name.encode()) for name in names)
     return any_layout(rb"\b(?:%b|self|m|x|mod|module|\w*(?:model|net|network)s?\d*) (?:\. module )?\. eval \(" % any_of)
-
-
-@cache
-def _is_optimized(name: str) -> re.Pattern[bytes]:
-    return any_layout(rb"\b%b (?:\. module )?\. parameters \(" % re.escape(name.encode()))

@@ -13,18 +13,17 @@ from enum import Enum
 from functools import cache, partial
 from typing import Final, NamedTuple
 
-from perflint.facts.dataflow.definitions import Loop, path_of
+from perflint.facts.dataflow.definitions import Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.layers_by_mode import ByMode, layers_by_mode
-from perflint.facts.values.bound_arguments import given
+from perflint.facts.training.rounds import ends_with, is_new_each_round, name_outside, network_name
 from perflint.facts.values.values import Alternative, External, Object
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, made, words
 
 _DEPTH: Final = 3
 """How many calls deep a round is followed."""
-_LEAVES: Final = (ast.Break, ast.Return, ast.Raise)
 _TRAINS: Final = ("backward", "manual_backward")
 _SETS_MODES: Final = made(r"(?:^|_)(?:train(?:ing)?|mode)(?:_|$)")
 """Names of functions that nobody has in sight, and that may set a network back."""
@@ -80,21 +79,29 @@ def left_in_evaluation(facts: Facts, scope: Scope) -> Iterator[LeftInEvaluation]
         happens = list(_events(facts, scope, inside, _DEPTH))
         for network in dict.fromkeys(e.network for e in happens if e.act is _Act.EVALUATES and e.network is not None):
             at = _last_switch(happens, network)
-            if network in told or at is None or _is_new_each_round(flow, loop, network) or _ends_with(flow, loop, at):
+            if network in told or at is None or is_new_each_round(flow, loop, network) or ends_with(flow, loop, at):
                 continue
-            if not facts.project.program_holds(scope.module.source.path, _optimized(network)):
+            if not facts.project.program_holds(scope.module.source.path, optimized(network)):
                 continue
             before = (call for call in flow.calls if flow.order[call] < flow.order[loop.statement])
             if any(e.act is _Act.EVALUATES and e.network == network for e in _events(facts, scope, before, _DEPTH)):
                 continue
             told.add(network)
-            named = ((scope, node) for node in flow.order if _name_of(node) == network)
+            named = ((scope, node) for node in flow.order if network_name(node) == network)
             asked = (e.held for e in reversed(happens) if e.act is _Act.EVALUATES and e.network == network)
             yield LeftInEvaluation(loop, network, at, layers_by_mode(facts, filter(None, (*asked, *named))))
 
 
+def trained(facts: Facts, scope: Scope, loop: Loop) -> frozenset[str]:
+    """The networks that a backward pass goes through in a round of a loop, and other things that are handed on in it."""
+    flow = flow_of(scope)
+    inside = (call for call in flow.calls if flow.within(call, loop.block))
+    happens = _events(facts, scope, inside, _DEPTH)
+    return frozenset(event.network for event in happens if event.act is _Act.TRAINED and event.network is not None)
+
+
 @cache
-def _optimized(network: str) -> re.Pattern[bytes]:
+def optimized(network: str) -> re.Pattern[bytes]:
     """Where the parameters of a network are handed to somebody, such as an optimizer; what a loop goes over is frozen there."""
     last = re.escape(network.rpartition(".")[2].encode())
     return any_layout(rb"\b%b (?:\. module )?\. (?:named_)?parameters \((?! \) :)" % last)
@@ -114,36 +121,6 @@ def _holds(outer: str, network: str) -> bool:
     return network == outer or network.startswith(f"{outer}.")
 
 
-def _is_new_each_round(flow: Flow, loop: Loop, network: str) -> bool:
-    names = {network.rsplit(".", n)[0] for n in range(network.count(".") + 1)}
-    return any(loop.block in d.block.ancestry() for name in names for d in flow.definitions_of(name))
-
-
-def _ends_with(flow: Flow, loop: Loop, node: ast.AST) -> bool:
-    """Whether a round that gets to a node is the last one: it leaves the loop behind it, or is asked for by its number."""
-    target = loop.node.target if isinstance(loop.node, ast.For) else None
-    counters = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)} if target is not None else set[str]()
-    for block in flow.block[node].ancestry():
-        if block is loop.block:
-            return False
-        if not isinstance(block.node, ast.If):
-            continue
-        arm = block.node.body if block.kind == "then" else block.node.orelse
-        if isinstance(arm[-1], _LEAVES) or any(_is_one_round(part, counters) for part in ast.walk(block.node.test)):
-            return True
-    return False
-
-
-def _is_one_round(test: ast.AST, counters: set[str]) -> bool:
-    """`epoch == epochs - 1`, and no `epoch % 5 == 0`."""
-    match test:
-        case ast.Compare(ops=[ast.Eq()]):
-            parts = list(ast.walk(test))
-            named = any(isinstance(part, ast.Name) and part.id in counters for part in parts)
-            return named and not any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in parts)
-    return False
-
-
 def _events(facts: Facts, scope: Scope, calls: Iterable[ast.Call], depth: int) -> Iterator[_Event]:
     """What some calls of a function do to networks, by the names that the function has for them."""
     computed: dict[str, None] = {}
@@ -157,11 +134,11 @@ def _events(facts: Facts, scope: Scope, calls: Iterable[ast.Call], depth: int) -
             yield from _of_unknown(facts, scope, call)
         for target in targets if depth else ():
             for event in facts.modes.get((target, depth - 1), partial(_inside, facts, target, depth - 1)):
-                network = _from_outside(scope, call, target, event.network, _DEPTH)
+                network = name_outside(scope, call, target, event.network, _DEPTH)
                 if network is not None or event.act is _Act.TRAINS:
                     yield _Event(event.act, network, call, event.held)
         if facts.grad_mode.is_off(scope, call) is not True:
-            handed = map(_name_of, (call.func, *call.args, *(k.value for k in call.keywords)))
+            handed = map(network_name, (call.func, *call.args, *(k.value for k in call.keywords)))
             computed.update(dict.fromkeys(filter(None, handed)))
 
 
@@ -194,11 +171,11 @@ def _hands_on(flow: Flow) -> bool:
 def _of_unknown(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[_Event]:
     """What a call does that runs no function of the project, as far as is known."""
     match call.func:
-        case ast.Attribute(value=held, attr="eval") if not call.args and (network := _name_of(held)) is not None:
+        case ast.Attribute(value=held, attr="eval") if not call.args and (network := network_name(held)) is not None:
             yield _Event(_Act.EVALUATES, network, call, (scope, held))
             return
         case ast.Attribute(value=held, attr="train") if _says_no(call):
-            yield _Event(_Act.EVALUATES, _name_of(held), call, (scope, held))
+            yield _Event(_Act.EVALUATES, network_name(held), call, (scope, held))
             return
         case ast.Attribute(attr="train" | "apply"):
             yield _Event(_Act.TRAINS, None, call)
@@ -211,7 +188,7 @@ def _of_unknown(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[_Event]:
         yield _Event(_Act.TRAINS, None, call)
     holder = call.func.value if isinstance(call.func, ast.Attribute) else None
     for handed in (holder, *call.args, *(k.value for k in call.keywords)):
-        network = _name_of(handed) if handed is not None else None
+        network = network_name(handed) if handed is not None else None
         if network is not None and (handed is not holder or network == "self"):
             yield _Event(_Act.HANDED_ON, network, call)
 
@@ -223,31 +200,3 @@ def _says_no(call: ast.Call) -> bool:
 def _leaves_modes_alone(called: Alternative) -> bool:
     """Whether a function or an object is of a package that is known not to switch modes."""
     return isinstance(called, (External, Object)) and called.qualname.partition(".")[0] in _KNOWN
-
-
-def _name_of(node: ast.AST) -> str | None:
-    """A name or attribute, without the wrapper of several GPUs around a network."""
-    path = path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
-    return re.sub(r"\.module\b", "", path) if path is not None else None
-
-
-def _from_outside(scope: Scope, call: ast.Call, target: Scope, network: str | None, depth: int) -> str | None:
-    """The name that the caller of a function has for what the function calls by another one, maybe bound to a third."""
-    if network is None or not depth:
-        return None
-    root, _, rest = network.partition(".")
-    flow = flow_of(target)
-    bound = flow.definitions_of(root)
-    if not bound:
-        is_shared = target.module is scope.module and (scope.is_module or not flow_of(scope).definitions_of(root))
-        return network if is_shared and target.parent is None else None
-    if len(bound) == 1 and bound[0].kind == "assign" and not bound[0].index and bound[0].value is not None:
-        alias = _name_of(bound[0].value)
-        behind = f"{alias}.{rest}" if rest else alias
-        return _from_outside(scope, call, target, behind, depth - 1) if alias is not None else None
-    if [definition.kind for definition in bound] != ["parameter"]:
-        return None
-    is_object = target.owner is not None and target.parameters and target.parameters[0].arg == root
-    written = (call.func.value if isinstance(call.func, ast.Attribute) else None) if is_object else given(target, call, root)
-    outer = _name_of(written) if written is not None else None
-    return None if outer is None else f"{outer}.{rest}" if rest else outer

@@ -1,0 +1,125 @@
+"""What the rounds of a loop have to do with a network, by the names that code has for it: so this is no proof."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from perflint.facts.dataflow.definitions import Loop, path_of
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.facts import Facts
+from perflint.facts.values.bound_arguments import given
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import words
+
+_LEAVES: Final = (ast.Break, ast.Return, ast.Raise)
+_DEPTH: Final = 2
+"""How many calls deep a round is searched for what replaces parameters."""
+_HOPS: Final = 3
+"""Through how many names a network is followed."""
+_REPLACES: Final = words("cpu half float double bfloat16 type to_empty new")
+"""How parameters get other tensors, so that a state dict keeps the old ones: methods of a network, or `new` for a new one."""
+
+
+def network_name(node: ast.AST) -> str | None:
+    """A name or attribute, without the wrapper of several GPUs around a network."""
+    path = path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    return re.sub(r"\.module\b", "", path) if path is not None else None
+
+
+def name_outside(scope: Scope, call: ast.Call, target: Scope, network: str | None, depth: int) -> str | None:
+    """The name that the caller of a function has for what the function calls by another one, maybe bound to a third."""
+    if network is None or not depth:
+        return None
+    root, _, rest = network.partition(".")
+    flow = flow_of(target)
+    bound = flow.definitions_of(root)
+    if not bound:
+        is_shared = target.module is scope.module and (scope.is_module or not flow_of(scope).definitions_of(root))
+        return network if is_shared and target.parent is None else None
+    if len(bound) == 1 and bound[0].kind == "assign" and not bound[0].index and bound[0].value is not None:
+        alias = network_name(bound[0].value)
+        behind = f"{alias}.{rest}" if rest else alias
+        return name_outside(scope, call, target, behind, depth - 1) if alias is not None else None
+    if [definition.kind for definition in bound] != ["parameter"]:
+        return None
+    is_object = target.owner is not None and target.parameters and target.parameters[0].arg == root
+    written = _holder(call, target) if is_object else given(target, call, root)
+    outer = network_name(written) if written is not None else None
+    return None if outer is None else f"{outer}.{rest}" if rest else outer
+
+
+def _holder(call: ast.Call, method: Scope) -> ast.expr | None:
+    """The object whose method a call runs: what stands before the dot, or what is called itself: `stopper(loss, model)`."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == method.name:
+        return call.func.value
+    return call.func if method.name in ("__call__", "forward") else None
+
+
+def is_new_each_round(flow: Flow, loop: Loop, network: str) -> bool:
+    """Whether a loop binds the name of a network, or of what holds it."""
+    names = {network.rsplit(".", n)[0] for n in range(network.count(".") + 1)}
+    return any(loop.block in d.block.ancestry() for name in names for d in flow.definitions_of(name))
+
+
+def ends_with(flow: Flow, loop: Loop, node: ast.AST) -> bool:
+    """Whether a round that gets to a node is the last one: it leaves the loop behind it, or is asked for by its number."""
+    target = loop.node.target if isinstance(loop.node, ast.For) else None
+    counters = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)} if target is not None else set[str]()
+    for block in flow.block[node].ancestry():
+        if block is loop.block:
+            return False
+        if not isinstance(block.node, ast.If):
+            continue
+        arm = block.node.body if block.kind == "then" else block.node.orelse
+        if isinstance(arm[-1], _LEAVES) or any(_is_one_round(part, counters) for part in ast.walk(block.node.test)):
+            return True
+    return False
+
+
+def _is_one_round(test: ast.AST, counters: set[str]) -> bool:
+    """`epoch == epochs - 1`, and no `epoch % 5 == 0`."""
+    match test:
+        case ast.Compare(ops=[ast.Eq()]):
+            parts = list(ast.walk(test))
+            named = any(isinstance(part, ast.Name) and part.id in counters for part in parts)
+            return named and not any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in parts)
+    return False
+
+
+def may_replace(facts: Facts, scope: Scope, loop: Loop, network: str) -> bool:
+    """Whether a round of a loop may give the parameters of a network other tensors, or bind its name anew in what it calls."""
+    flow = flow_of(scope)
+    inside = (call for call in flow.calls if flow.within(call, loop.block))
+    happens = _replacements(facts, scope, inside, _DEPTH)
+    places = {how for name, how in happens if name == network or network.startswith(f"{name}.")}
+    return bool(places & _REPLACES) or len(places) > 1
+
+
+def _replacements(facts: Facts, scope: Scope, calls: Iterable[ast.Call], depth: int) -> Iterator[tuple[str, str]]:
+    """The names of what some calls move, or bind anew, and how; a network that is moved to one place only moves once."""
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _REPLACES | {"to", "cuda"}:
+            moved, place = network_name(_itself(call.func.value)), ", ".join(map(ast.unparse, [*call.args, *call.keywords]))
+            how = call.func.attr if call.func.attr in _REPLACES else "cpu" if re.search(r"['\"]cpu", place) else place
+            if moved is not None:
+                yield moved, how
+        for target in facts.loops.targets(scope, call) if depth else ():
+            try:
+                flow = flow_of(target)
+            except SyntaxProblem:
+                continue
+            bound = ((path, "new") for store in flow.stores if (path := network_name(store)) is not None)
+            for name, how in (*bound, *_replacements(facts, target, flow.calls, depth - 1)):
+                outer = name_outside(scope, call, target, name, _HOPS)
+                if outer is not None:
+                    yield outer, how
+
+
+def _itself(node: ast.expr) -> ast.expr:
+    """A network without the methods that give it back: `model.eval()`."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("eval", "train", "to"):
+        node = node.func.value
+    return node
