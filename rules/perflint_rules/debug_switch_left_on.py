@@ -109,9 +109,9 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _worth(code: Code, node: ast.AST, is_little: bool = False) -> Severity | None:
-    """Little is lost where a module that is run tries itself out, by one backward pass of its own."""
+    """Little is lost where a module that is run tries itself out, by backward passes whose gradients nobody clears."""
     is_alone = any(map(is_run_alone, code.flow.block[node].ancestry()))
-    tries = is_alone and bool(code.flow.calls_named["backward"]) and not code.flow.loops
+    tries = is_alone and bool(code.flow.calls_named["backward"]) and not code.flow.calls_named["zero_grad"]
     return Severity.INFO if is_little or tries else None
 
 

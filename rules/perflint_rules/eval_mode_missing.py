@@ -89,7 +89,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each network that is evaluated in training mode."""
     for found in evaluated_in_training(code.facts, code.scope):
         effects = " and ".join(_EFFECTS[layer] for layer in ByMode if layer in found.layers)
-        message = f"`{found.network}` is evaluated in training mode: {effects}; call `{found.network}.eval()` before"
+        message = f"an evaluation in training mode: {effects}; call `{found.network}.eval()` before"
         fix = code.fix("evaluate in evaluation mode", _switch(code, found), unless=[_MEASURES_OTHERWISE])
         yield code.finding(found.at, message, fix, [_MEASURES_OTHERWISE])
 

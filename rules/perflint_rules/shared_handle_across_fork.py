@@ -39,7 +39,8 @@ loader = DataLoader(Records("records.bin"), num_workers=2)
 
 ## When it stays silent
 Without workers or when their number is not known, with a `worker_init_fn`, and when a method opens the file later. One worker,
-and LMDB with `lock=False`, are on request: they fail only where workers are spawned.
+and LMDB with `lock=False`, are on request: they fail only where workers are spawned. So is a file that something decides
+about: the loader may be given a dataset that opens none.
 
 ## Fix safety
 There is no fix: when the file is opened is for you to say.
@@ -59,6 +60,7 @@ from perflint.api import (
     Severity,
     any_layout,
     flow_of,
+    is_conditional,
     path_of,
     rule,
     words,
@@ -85,7 +87,9 @@ def check(code: Code) -> Iterator[Finding]:
             if found is not None:
                 handle, opened = found
                 message = f"all workers read by `{handle}`, which was opened before they start; open it in the worker"
-                is_little = loader.workers == 1 or _has_no_locks(opened)
+                is_little = (
+                    loader.workers == 1 or _has_no_locks(opened) or is_conditional(dataset.cls.methods["__init__"], opened)
+                )
                 yield code.finding(loader.call, message, severity=Severity.INFO if is_little else None)
 
 
