@@ -45,6 +45,7 @@ dropout or batch normalisation are on request: the mode may be nothing to them.
 Unsafe: the program trains otherwise then, which is the point.
 """
 
+import ast
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -56,6 +57,7 @@ from perflint.api import (
     LeftInEvaluation,
     Obligation,
     Severity,
+    insert_after_block,
     insert_before,
     keyword,
     left_in_evaluation,
@@ -79,7 +81,7 @@ def check(code: Code) -> Iterator[Finding]:
         lost = [_WITHOUT[layer] for layer in ByMode if layer in left.layers] or ["as it is evaluated"]
         message = (
             f"`{left.network}` stays in evaluation mode, so later rounds train {' and '.join(lost)}; "
-            f"begin each with `{left.network}.train()`"
+            f"set it back with `{left.network}.train()`"
         )
         fix = code.fix("train in training mode", _put_back(code, left), unless=[_TRAINS_OTHERWISE])
         severity = None if left.layers else Severity.INFO
@@ -87,5 +89,15 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _put_back(code: Code, left: LeftInEvaluation) -> Iterator[Edit]:
+    """Behind an evaluation that happens now and then, or where a round begins."""
     assert left.loop.statement is not None
-    yield insert_before(code.source, left.loop.statement.body[0], f"{left.network}.train()")
+    restored = f"{left.network}.train()"
+    for block in code.flow.block[left.at].ancestry():
+        if block is left.loop.block:
+            break
+        if isinstance(block.node, ast.If):
+            arm = block.node.body if block.kind == "then" else block.node.orelse
+            insert = insert_before if isinstance(arm[-1], ast.Continue) else insert_after_block
+            yield insert(code.source, arm[-1], restored)
+            return
+    yield insert_before(code.source, left.loop.statement.body[0], restored)

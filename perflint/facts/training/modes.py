@@ -72,7 +72,7 @@ class LeftInEvaluation(NamedTuple):
 def left_in_evaluation(facts: Facts, scope: Scope) -> Iterator[LeftInEvaluation]:
     """The networks that a function trains in a loop, then evaluates, and trains on in the next round as they are then."""
     flow, told = flow_of(scope), set[str]()
-    for loop in flow.loops if not _hands_on(flow) else ():  # from the outside in
+    for loop in reversed(flow.loops) if not _hands_on(flow) else ():  # told of the innermost
         if loop.statement is None:
             continue
         inside = [call for call in flow.calls if flow.within(call, loop.block)]
