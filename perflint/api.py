@@ -62,6 +62,7 @@ from perflint.facts.device.reads import HostRead, ReadKind, implied, may_read_tr
 from perflint.facts.device.roundtrips import WayBack, ways_back
 from perflint.facts.device.same_device import is_used_as_tensor, is_where
 from perflint.facts.device.sinks import IDLE_SINKS, NOW, Sink
+from perflint.facts.device.timed import timed_without_wait
 from perflint.facts.device.transfers import moved_to, no_device
 from perflint.facts.device.uploads import (
     comes_from_host,
@@ -474,6 +475,7 @@ __all__ = [
     "suspends",
     "target_of",
     "tensor_ends",
+    "timed_without_wait",
     "trainer_sets_anomaly_mode",
     "training_loop",
     "trains_near",
