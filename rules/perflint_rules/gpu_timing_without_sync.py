@@ -37,11 +37,12 @@ Also `torch.cuda.Event(enable_timing=True)`, or `torch.utils.benchmark.Timer`, w
 ## When it stays silent
 When anything between the readings waits, or may: it reads a tensor, branches on one, copies it to the host, or is a function or
 a layer that is not in sight. When a loop stands between them, whose passes fill the queue, and where each interval begins with
-the end of the one before, so that their sum is right. Where nothing shows that the network is moved to a GPU, in tests, and
-where hooks are registered. What is timed in each step of a training is on request.
+the end of the one before, so that their sum is right. Where the function calls `synchronize()` later, and so tells apart what
+is queued and what is done; where nothing shows that the network is moved to a GPU; in tests; where hooks are registered. What is
+timed in each step of a training is on request.
 
 ## Fix safety
-There is no fix: in a program that is in use, a wait costs time itself.
+There is no fix: whether the wait may stay when the program is in use is not for a rule to say.
 """
 
 from collections.abc import Iterator

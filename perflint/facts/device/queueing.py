@@ -13,7 +13,6 @@ from typing import Final
 from perflint.facts.autograd.networks import Network
 from perflint.facts.autograd.without_graph import (
     BUILTINS,
-    COMPUTES_NOTHING,
     CONTAINERS,
     MODULE_METHODS,
     PACKAGES,
@@ -25,7 +24,7 @@ from perflint.facts.device.uploads import target_of
 from perflint.facts.device.waiting_places import is_host_scalar, keys_of, places
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
-from perflint.facts.operations.operations import Road
+from perflint.facts.operations.operations import Result, Road
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument, transfer_target
@@ -50,6 +49,7 @@ from perflint.facts.values.values import (
     Tensor,
     Text,
     Value,
+    held_by,
     place_of,
 )
 from perflint.rule.obligations import Kind, Obligation
@@ -72,9 +72,9 @@ _MODELS: Final = any_layout(
     rb"|timm\.(?:models\.\w+\.|models\.)?create_model"
 )
 """Networks of packages that read nothing back: what detects objects counts what it has found."""
+_LAYERS_ELSEWHERE: Final = ("timm.models.layers.", "timm.layers.", "apex.normalization.")
 _HARMLESS: Final = (
-    "timm.models.layers.",
-    "timm.layers.",
+    *_LAYERS_ELSEWHERE,
     "torch.nn.init.",
     "torch.jit.is_",
     "torch.autocast",
@@ -87,6 +87,10 @@ _HARMLESS: Final = (
     "torch.enable_grad",
     "torch.utils.checkpoint.checkpoint",
     "torch.is_",
+    "torch.finfo",
+    "torch.device",
+    "torch.get_",
+    "torch.Size",
     "torch.nn.Parameter",
     "functools.partial",
     "warnings.warn",
@@ -94,7 +98,6 @@ _HARMLESS: Final = (
     "torchvision.transforms.",
     *(package for package in PACKAGES if not package.startswith("torch")),
 )
-_WHOLE: Final = words("DataParallel")
 _QUERIED: Final = ("arguments", "each", "mixed", "pairs")
 """Of which parts of a call the host may need the numbers: not of the tensor that it is about."""
 _LOOK: Final = words("int float bool str complex min max sum round any all sorted print format repr divmod pow hash")
@@ -129,10 +132,15 @@ class Queueing(Network):
             case Object(qualname) if qualname.removeprefix("torch.nn.") in _LAYERS or _is_model(qualname):
                 return
             case Object("torch.nn.Module", site=(Scope() as scope, ast.Call(func=maker))):
-                made = self.inference.value(scope, maker)
-                if not made.must(lambda a: isinstance(a, External) and _is_model(a.qualname)):
-                    yield self.unknown(shown)
-            case Object(qualname) if qualname.startswith(("timm.models.layers.", "timm.layers.")):
+                for made in self.inference.value(scope, maker).alternatives or (None,):
+                    match made:
+                        case ClassRef(cls):
+                            yield from self.cls(cls)
+                        case External(qualname) if _is_model(qualname) or qualname.removeprefix("torch.nn.") in _LAYERS:
+                            pass
+                        case _:
+                            yield self.unknown(shown)
+            case Object(qualname) if qualname.startswith(_LAYERS_ELSEWHERE):
                 return
             case _:
                 yield from super().layer(alternative, shown)
@@ -218,9 +226,7 @@ class Queueing(Network):
         if is_host_scalar(flow, node):
             return True
         value = self.inference.value(scope, node)
-        if not value.alternatives:
-            return False
-        return not any(isinstance(a, _TENSORS) and place_of(a) is not Place.HOST for a in value.alternatives)
+        return bool(value.alternatives) and not _holds_tensor(value, 3)
 
     def _test(self, scope: Scope, flow: Flow, test: ast.expr) -> Iterator[Obligation]:
         match test:
@@ -246,7 +252,10 @@ class Queueing(Network):
         """Whether something is computed of attributes of which nothing says that they are tensors: `self.depth`."""
         match node:
             case ast.BinOp(left=left, right=right):
-                return self._is_setting(scope, left) and self._is_setting(scope, right)
+                sized = any(self._is_host(scope, flow_of(scope), side) for side in (left, right))
+                return all(
+                    self._is_setting(scope, side) or (sized and self._is_no_tensor(scope, side)) for side in (left, right)
+                )
             case ast.Subscript(value=held):
                 return self._is_setting(scope, held)
             case ast.Name():
@@ -255,8 +264,12 @@ class Queueing(Network):
                     return not self.inference.value(scope, node).may_be(*_TENSORS)
                 return is_host_scalar(flow_of(scope), node)
             case ast.Attribute():
-                return not self.inference.value(scope, node).may_be(*_TENSORS)
+                return self._is_no_tensor(scope, node)
         return is_host_scalar(flow_of(scope), node)
+
+    def _is_no_tensor(self, scope: Scope, node: ast.expr) -> bool:
+        """Whether nothing says that a name or an attribute is a tensor."""
+        return isinstance(node, (ast.Name, ast.Attribute)) and not self.inference.value(scope, node).may_be(*_TENSORS)
 
     def _item(self, scope: Scope, flow: Flow, node: ast.Subscript, roads: frozenset[Road]) -> Iterator[Obligation]:
         if self.facts.waits.at(scope, node):
@@ -303,8 +316,8 @@ class Queueing(Network):
             overriding = [heir.methods[func.attr] for heir in heirs if func.attr in heir.methods]
             for method in overriding if receiver.open else ():
                 yield from self.function(method)
-            if receiver.alternatives and all(isinstance(a, Object) and _is_model(a.qualname) for a in receiver.alternatives):
-                return
+            if receiver.alternatives and all(map(self._is_ready_made, receiver.alternatives)):
+                return  # a part of it
         if not value.alternatives:
             if (inner := origin(self.inference, scope, flow, func)) is not None:
                 yield from self.held(*inner, 6)
@@ -326,6 +339,15 @@ class Queueing(Network):
                 case _:
                     yield from self.layer(alternative, shown)
 
+    def _is_ready_made(self, alternative: Alternative) -> bool:
+        """Whether an object is a network of a package that reads nothing back."""
+        match alternative:
+            case Object("torch.nn.Module", site=(Scope() as scope, ast.Call(func=maker))):
+                return self.inference.value(scope, maker).must(lambda a: isinstance(a, External) and _is_model(a.qualname))
+            case Object(qualname):
+                return _is_model(qualname)
+        return False
+
     def _heirs(self, cls: Class) -> list[Class]:
         return subclasses(self.inference, cls) or []
 
@@ -335,8 +357,9 @@ class Queueing(Network):
         if package == "builtins":
             known = last in BUILTINS
         else:
-            known = operations.function(canonical(qualname)) is not None or qualname.startswith(_HARMLESS)
-            known = known or _is_model(qualname) or (package == "torch" and COMPUTES_NOTHING.match(qualname) is not None)
+            row = operations.function(canonical(qualname))  # what gives nothing hands on what it gets: `torch.save`
+            known = (row is not None and row.result is not Result.NOTHING) or qualname.startswith(_HARMLESS)
+            known = known or _is_model(qualname)
         if not known:
             yield self.may_wait(shown)
 
@@ -361,11 +384,13 @@ class Queueing(Network):
             return
         if Road.UPLOAD in roads and uploads:
             return
-        if any(wait.of not in _QUERIED for other, wait in operations.waits() if other == name):
-            asked = receiver if receiver and not self.inference.value(scope, call.func).may_be(External) else given
-            if not asked or not all(self._is_host(scope, flow, part) for part in asked):
-                yield self.may_wait(ast.unparse(call))
-        elif any(self.inference.value(scope, part).may_be(*_TENSORS) for part in given) and self.facts.waits.at(scope, call):
+        callee = self.inference.value(scope, call.func).single
+        is_function = isinstance(callee, External) or isinstance(call.func, ast.Name)
+        row = operations.function(canonical(callee.qualname)) if isinstance(callee, External) else operations.method(name)
+        if row is None or row.wait is None:
+            return  # it shares its name with what waits; whether it is known is asked elsewhere
+        asked = receiver if receiver and not is_function else given
+        if row.wait.of not in _QUERIED and not (asked and all(self._is_host(scope, flow, part) for part in asked)):
             yield self.may_wait(ast.unparse(call))
 
     def _is_on_device(self, scope: Scope, call: ast.Call) -> bool:
@@ -378,6 +403,16 @@ class Queueing(Network):
         if last_name(call.func) != "to" or argument(call, None, "device") is not None:
             return last_name(call.func) == "type_as"
         return transfer_target(self.inference, call, self.inference.frame(scope)) == NOTHING
+
+
+def _holds_tensor(value: Value, depth: int) -> bool:
+    """Whether a value may be a tensor on a device, or a container that holds one."""
+    for alternative in value.alternatives:
+        if isinstance(alternative, _TENSORS) and place_of(alternative) is not Place.HOST:
+            return True
+        if depth and any(_holds_tensor(part, depth - 1) for part in held_by(alternative)):
+            return True
+    return False
 
 
 def _is_option(scope: Scope, flow: Flow, name: ast.Name) -> bool:

@@ -48,6 +48,8 @@ def timed_without_wait(facts: Facts, scope: Scope) -> Iterator[Timed]:
         passes = [call for call in between if isinstance(call, ast.Call) and computes_with_network(facts, scope, call)]
         if not passes or passes[-1] in told or not _runs_once(flow, begin, end, between, passes):
             continue
+        if any(flow.order[call] > flow.order[end] for call in flow.calls_named["synchronize"]):
+            continue  # it tells apart what is queued and what is done
         network = passes[-1]
         if not _is_on_gpu(facts, scope, network) or not _only_queues(facts, scope, flow, between, passes):
             continue
