@@ -6,8 +6,8 @@ a GPU in between, and nothing that waits for the GPU.
 
 ## Why it is an error
 A forward pass only queues kernels. The second reading comes when they are queued, not when they have run: the time, or the
-number of frames per second, is that of the CPU, and depends little on how large the network is. The work that is left shows in
-whatever waits next, such as `.cpu()`.
+number of frames per second, is that of the CPU, which queues. The work that is left shows in whatever waits next, such as
+`.cpu()`.
 
 ## Example
 ```python
@@ -38,8 +38,8 @@ Also `torch.cuda.Event(enable_timing=True)`, or `torch.utils.benchmark.Timer`, w
 When anything between the readings waits, or may: it reads a tensor, branches on one, copies it to the host, or is a function or
 a layer that is not in sight. When a loop stands between them, whose passes fill the queue, and where each interval begins with
 the end of the one before, so that their sum is right. Where the function calls `synchronize()` later, and so tells apart what
-is queued and what is done; where nothing shows that the network is moved to a GPU; in tests; where hooks are registered. What is
-timed in each step of a training is on request.
+is queued and what is done; where nothing shows that the network is moved to a GPU; in tests; where hooks are registered. What
+is timed in each step of a training is on request, as is what benchmarks alone run.
 
 ## Fix safety
 There is no fix: whether the wait may stay when the program is in use is not for a rule to say.
