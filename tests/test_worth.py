@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 
 import pytest
@@ -209,7 +210,7 @@ if __name__ == "__main__":
 
     loader = DataLoader(Images(paths), batch_size=8)
     count = 0
-    for i, x in enumerate(loader):
+    for i, x in enumerate({batches}):
         {inside}
     {behind}
 """
@@ -235,7 +236,16 @@ if __name__ == "__main__":
 def test_loops_that_take_a_few_batches_or_show_them(project: Project, inside: str, behind: str, told: bool) -> None:
     data = NEXT[: NEXT.index("def main(")].replace("{name}", "self.paths[index]")
     train = "from data import Images\nfor x in Images(paths):\n    network(x.cuda()).sum().backward()\n"
-    project.write({"data.py": data + OWN.format(inside=inside, behind=behind), "train.py": train})
+    project.write({"data.py": data + OWN.format(batches="loader", inside=inside, behind=behind), "train.py": train})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+
+
+@pytest.mark.parametrize(("batches", "told"), [("islice(loader, 3)", False), ("islice(loader, 3000)", True)])
+def test_loops_over_a_slice_of_a_few_batches(project: Project, batches: str, told: bool) -> None:
+    data = NEXT[: NEXT.index("def main(")].replace("{name}", "self.paths[index]")
+    inside = "network(x.cuda()).sum().backward()"
+    text = "from itertools import islice\n" + data + OWN.format(batches=batches, inside=inside, behind="pass")
+    project.write({"data.py": text, "train.py": "from data import Images\nfor x in Images(paths):\n    step(x)\n"})
     assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
 
 
@@ -929,6 +939,45 @@ def test_a_notebook_beside_a_script_of_its_name_is_a_copy(project: Project) -> N
     assert "dataloader-no-workers" not in {rule for rule, _ in project.rules()}
     project.write({"train.ipynb": notebook(f"from train import step\n{text}"), "train.py": STEP})
     assert "dataloader-no-workers" in {rule for rule, _ in project.rules()}
+
+
+KEEPS_BEST = """\
+import torch
+from torch import nn
+
+def fit(loader, held_out):
+    model, least = nn.Linear(8, 1), 1e9
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(10):
+        for x in loader:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        loss = model(held_out).sum().item()
+        if loss < least:
+            least, best = loss, None
+            best = model.state_dict()
+    model.load_state_dict(best)
+    return model
+
+fit([torch.rand(4, 8)], torch.rand(4, 8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ("", True),
+        (KEEPS_BEST, False),
+        (KEEPS_BEST.replace("best = model.state_dict()", "best = keep(model)"), True),
+        (f"import json\nfrom __future__ import division\n{KEEPS_BEST}", True),
+    ],
+    ids=["alone", "the-same", "mended", "refused"],
+)
+def test_a_notebook_with_a_function_of_a_file_is_a_copy(project: Project, other: str, told: bool) -> None:
+    project.write({"look.ipynb": notebook(KEEPS_BEST), "lib.py": other})
+    found = {os.path.basename(finding["filename"]) for finding in project.findings() if finding["rule"] == "best-model-alias"}
+    assert ("look.ipynb" in found) is told
 
 
 COUNTED = """\

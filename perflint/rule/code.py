@@ -41,7 +41,7 @@ from perflint.facts.training.on_accelerator import Whereabouts, whereabouts
 from perflint.facts.training.rates import is_of_evaluation, rate_of
 from perflint.facts.training.switched_off import is_switched_off
 from perflint.facts.training.tests_alone import takes_few_steps
-from perflint.facts.training.unused import is_kept_only, is_unused
+from perflint.facts.training.unused import is_copied_to_module, is_kept_only, is_unused
 from perflint.facts.training.without_gpu import is_run_without_gpu
 from perflint.facts.values.frames import MAX_DEPTH
 from perflint.facts.values.values import External, Value
@@ -352,7 +352,7 @@ class Code:
         """
         if self.rule.severity is Severity.INFO or is_switched_off(self.facts, self.scope, node):
             return True
-        if ends_first(self.facts, self.scope, node):
+        if ends_first(self.facts, self.scope, node) or is_copied_to_module(self.facts, self.scope, node):
             return True
         if self.rule.severity is Severity.ERROR:
             return is_kept_only(self.facts, self.source.path)

@@ -54,6 +54,7 @@ from perflint.api import (
     any_layout,
     brief,
     is_of_mac,
+    is_run_alone,
     is_run_without_gpu,
     is_test,
     rule,
@@ -81,4 +82,5 @@ def check(code: Code) -> Iterator[Finding]:
             f"the time is taken when `{brief(timed.network)}` is queued, not when the GPU has done it; "
             f"call `torch.cuda.synchronize()` before each reading"
         )
-        yield code.finding(timed.end, message, severity=Severity.INFO if timed.in_training else None)
+        is_alone = any(map(is_run_alone, code.flow.block[timed.end].ancestry())) and code.flow.loop(timed.end) is None
+        yield code.finding(timed.end, message, severity=Severity.INFO if timed.in_training or is_alone else None)

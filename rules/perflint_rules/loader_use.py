@@ -28,7 +28,7 @@ from perflint_rules.idle_device import is_paid_for
 _DRAWING = ("imshow", "imwrite", "imsave", "save_image", "savefig", "rectangle", "putText", "waitKey")
 
 _SPARES_MEMORY = re.compile(r"(?:^|[._])(?:cpu|offload|low_?mem|save_?mem)", re.I)
-_GOES_OVER = ("enumerate", "tqdm", "iter", "len", "print", "zip")
+_GOES_OVER = ("enumerate", "tqdm", "islice", "iter", "len", "print", "zip")
 _TRAINS = re.compile(rb"backward|optimi[sz]er|(?i:epoch|(?<!pre)train)")
 """What a function holds that has to do with training."""
 

@@ -309,6 +309,7 @@ def test_a_file_that_shows_its_parts_when_it_is_run_is_no_program(shown: str, ex
         ("from plotly.gone import used", False),
         ("import helpers", False),
         ("from helpers import run", True),
+        ("from __future__ import division", True),
     ],
     ids=[
         "there",
@@ -323,6 +324,7 @@ def test_a_file_that_shows_its_parts_when_it_is_run_is_no_program(shown: str, ex
         "installed",
         "module",
         "through-another",
+        "too-late",
     ],
 )
 def test_a_file_that_takes_what_is_not_there_cannot_start(taken: str, expected: bool) -> None:

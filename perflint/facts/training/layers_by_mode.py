@@ -11,10 +11,12 @@ from typing import Final
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import can_be_parsed
+from perflint.facts.training.datasets import is_conditional
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.classes import find_method
 from perflint.facts.values.held_modules import modules
 from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Instance, Object
+from perflint.source.nodes import defaults_of
 from perflint.source.syntax import Class, Scope
 from perflint.source.words import any_layout, made
 
@@ -55,7 +57,7 @@ def _networks(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> Iterato
 
 
 def _layers_of(facts: Facts, network: Alternative) -> Iterator[ByMode]:
-    """The layers of a network of torch or of the project: of all that its constructor builds."""
+    """The layers of a network of torch or of the project: of all that its constructor builds, whatever it is given."""
     pending = list[Scope]()
     match network:
         case Object(qualname, site=(Scope() as maker, ast.Call() as made)):
@@ -66,6 +68,8 @@ def _layers_of(facts: Facts, network: Alternative) -> Iterator[ByMode]:
         if scope.owner is not None and any(map(_drops_by_mode, scope.owner.methods.values())):
             yield ByMode.DROPOUT
         for call in flow_of(scope).calls if can_be_parsed(scope) else ():
+            if is_conditional(scope, call):
+                continue
             for called in facts.inference.value(scope, call.func).alternatives:
                 if isinstance(called, External):
                     yield from _by_mode(facts, scope, call, called.qualname)
@@ -84,15 +88,21 @@ def _constructor(facts: Facts, cls: Class) -> list[Scope]:
     return [method] if method is not None else []
 
 
+def _drops(facts: Facts, scope: Scope, share: ast.expr | None) -> bool:
+    """Whether a dropout layer drops anything: not if its share is 0, or a parameter that is 0 by default."""
+    if share is None:
+        return True
+    written = defaults_of(scope.node).get(share.id, share) if isinstance(share, ast.Name) else share
+    return not any(facts.inference.value(scope, node).literal == 0 for node in (share, written))
+
+
 def _by_mode(facts: Facts, scope: Scope, call: ast.Call, qualname: str) -> set[ByMode]:
     """What a call of a function or a class outside of the project builds."""
     package, _, name = qualname.rpartition(".")
-    share = argument(call, 0, "p")
-    drops = share is None or facts.inference.value(scope, share).literal not in (0, 0.0)
     if package.startswith("torch.nn"):
         if "BatchNorm" in name:
             return {ByMode.NORMALISATION}
-        return {ByMode.DROPOUT} if "Dropout" in name and drops else set()
+        return {ByMode.DROPOUT} if "Dropout" in name and _drops(facts, scope, argument(call, 0, "p")) else set()
     if qualname.startswith(("torchvision.models.", "timm.", "torch.hub.")) and _NORMALISED.search(ast.unparse(call)):
         return {ByMode.NORMALISATION}
     return {ByMode.DROPOUT} if name == "from_pretrained" and qualname.startswith("transformers.") else set()

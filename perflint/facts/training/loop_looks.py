@@ -208,7 +208,7 @@ _WRAPPERS = words("enumerate tqdm track trange islice progress_bar")
 
 def ends_soon(loop: ast.For) -> bool:
     """Whether a loop ends in its first round, or behind a small number of rounds that is written: `if i == 3: break`."""
-    if isinstance(loop.body[-1], (ast.Break, ast.Return)):
+    if isinstance(loop.body[-1], (ast.Break, ast.Return)) or any(map(_is_small_slice, walk(loop.iter))):
         return True
     counters = set[str]()
     match loop.target:
@@ -219,6 +219,14 @@ def ends_soon(loop: ast.For) -> bool:
             case ast.AugAssign(target=ast.Name(id=count), value=ast.Constant(value=1)):
                 counters.add(count)
     return any(_leaves_soon(statement, counters) for statement in loop.body)
+
+
+def _is_small_slice(node: ast.AST) -> bool:
+    """`islice(batches, 3)`."""
+    match node:
+        case ast.Call(args=[_, ast.Constant(value=int(number))]):
+            return last_name(node.func) == "islice" and number <= _FEW_ROUNDS
+    return False
 
 
 def _is_numbered(loop: ast.For) -> bool:

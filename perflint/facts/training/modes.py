@@ -114,6 +114,9 @@ def _last_switch(happens: list[_Event], network: str) -> ast.Call | None:
     about = [event for event in happens if event.network == network]
     if not about or about[0].act is not _Act.TRAINED or about[-1].act is not _Act.EVALUATES:
         return None
+    before = happens[: happens.index(about[0])]
+    if any(e.act is _Act.EVALUATES and _holds(network, e.network or "") for e in before):
+        return None  # its forward pass puts a part of it into evaluation mode each time
     return about[-1].node if isinstance(about[-1].node, ast.Call) else None
 
 

@@ -155,7 +155,7 @@ class _Batches(Walk[tuple[Scope, ast.AST | None]]):
                 return
             case "next":
                 yield self.scope, call
-            case "enumerate" | "tqdm" | "iter" | "tqdm.tqdm":
+            case "enumerate" | "tqdm" | "iter" | "tqdm.tqdm" | "islice" | "itertools.islice":
                 yield call
             case _:
                 yield from self._followed(call, value)

@@ -27,19 +27,33 @@ _BUILT = made(r"_(?:pb2|pb2_grpc|cuda|cpu|gpu|ext|cpp|C)$|^_|^(?:version|about|b
 """Names of modules that are compiled or written when a project is built, and of folders that git is told to leave out."""
 _HANDS_ON = any_layout(rb"\bimport \*|\b__getattr__\b|\bglobals \(|\bexec \(|\bsetattr \(|sys \. modules")
 _TRAINS = made(rb"\.(?:backward|fit)\(|\btrain\w*(?<!_split)\(")
+_SWITCHES_ON = made(rb"^from[ \t]+__future__[ \t]+import\b", re.M)
+_IMPORTS_OTHERS = made(rb"^(?:import[ \t]+\w|from[ \t]+(?!__future__)[\w.]+[ \t]+import\b)", re.M)
 MAX_FILES = 40
 """How many files are looked at that one imports, and these import."""
 
 
 def cannot_start(facts: Facts, path: str) -> bool:
-    """Whether a file, or one that it imports first of all, ends with an ImportError: `from utils import what_is_not_there`.
+    """Whether Python refuses a file, or it, or one that it imports first of all, ends with an ImportError.
+
+    `from utils import what_is_not_there`, `from __future__ import division` behind `import torch`.
 
     A notebook ends where a cell does: what it trains before that may have been what it is for.
     """
     return facts.unstartable.get(path, lambda: _find(facts, path))
 
 
+def _is_refused(facts: Facts, path: str) -> bool:
+    """Whether Python compiles no such file, by where it switches on what is to come: `import torch` stands before that."""
+    text = facts.project.read(path) or b""
+    switch = _SWITCHES_ON.search(text) if b"__future__" in text and not path.endswith(SUFFIX) else None
+    before = _IMPORTS_OTHERS.search(text) if switch is not None else None
+    return switch is not None and before is not None and before.start() < switch.start()
+
+
 def _find(facts: Facts, path: str) -> bool:
+    if _is_refused(facts, path):
+        return True
     files = {path: 0}
     for file in (looked := [path]):
         for taken in _imports(facts, file):

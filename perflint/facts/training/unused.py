@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from typing import NamedTuple
 
 from perflint.facts.dataflow.flow import flow_of
@@ -114,6 +115,22 @@ def _is_copied_notebook(facts: Facts, path: str) -> bool:
         return False
     imports = re.compile(rb"\b(?:from|import)[ .]+%b\b" % re.escape(os.path.basename(stem).encode()))
     return imports.search(facts.project.read(path) or b"") is None
+
+
+def is_copied_to_module(facts: Facts, scope: Scope, node: ast.AST) -> bool:
+    """Whether a notebook's function is one of a file, too, with the same line in it: that one is run, and is to be mended."""
+    source, project = scope.module.source, facts.project
+    if source.cells is None or scope.is_module or not isinstance(node, (ast.expr, ast.stmt)):
+        return False
+    line = source.body[source.offset(node.lineno, 0) :].partition(b"\n")[0].strip()
+    modules = (file for file in islice(sorted(project.files), MAX_FILES) if not file.endswith(CELLS))
+    copies = (f for f in modules if project.holds(f, _defines(scope.name)) and line in (project.read(f) or b""))
+    return any(not is_kept_only(facts, file) for file in copies)
+
+
+@cache
+def _defines(name: str) -> re.Pattern[bytes]:
+    return re.compile(rb"^[ \t]*def[ \t]+%b\b" % re.escape(name.encode()), re.M)
 
 
 def _find(facts: Facts, scope: Scope) -> bool:
