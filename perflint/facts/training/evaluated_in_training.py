@@ -24,7 +24,7 @@ _EVALUATES: Final = made(
     r"(?:\b|_)(?:val|valid|validation|validate|test|testing|dev|eval|evaluate|evaluation)(?:\b|_|(?=[A-Z]))", re.I
 )
 """Names of functions that evaluate, and of what they evaluate with."""
-_MEASURES: Final = made(r"loss|acc|correct|hits|metric|score|iou|dice|psnr|ssim|f1|auc|error|mse|mae|pred", re.I)
+_MEASURES: Final = made(r"loss|entropy|acc|correct|hits|metric|score|iou|dice|psnr|ssim|f1|auc|error|mse|mae|pred", re.I)
 _SETS_ANY: Final = any_layout(
     rb"[)\]] \. eval \(|\beval = |\. train \( (?:mode = )?(?:False|0|not|mode|is_\w+|training|phase|train )\b"
     rb"|\. training = (?!=)|['\"](?:eval|training)['\"]|\. __dict__\b"

@@ -6,13 +6,14 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import can_be_parsed
-from perflint.facts.training.datasets import is_conditional
+from perflint.facts.training.left_out import branch_test
 from perflint.facts.values.arguments import argument
+from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.classes import find_method
 from perflint.facts.values.held_modules import modules
 from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Instance, Object
@@ -57,35 +58,61 @@ def _networks(facts: Facts, scope: Scope, node: ast.expr, depth: int) -> Iterato
 
 
 def _layers_of(facts: Facts, network: Alternative) -> Iterator[ByMode]:
-    """The layers of a network of torch or of the project: of all that its constructor builds, whatever it is given."""
-    pending = list[Scope]()
+    """The layers of a network of torch or of the project: of all that its constructor surely builds."""
+    pending = list[_Maker]()
     match network:
-        case Object(qualname, site=(Scope() as maker, ast.Call() as made)):
-            yield from _by_mode(facts, maker, made, qualname)
+        case Object(qualname, site=(Scope() as outer, ast.Call() as made)):
+            yield from _by_mode(facts, outer, made, qualname)
         case Instance(cls):
-            pending += _constructor(facts, cls)
-    for scope in pending:
+            pending += _constructor(facts, cls, None)
+    seen = {maker.scope for maker in pending}
+    for maker in pending:
+        scope = maker.scope
         if scope.owner is not None and any(map(_drops_by_mode, scope.owner.methods.values())):
             yield ByMode.DROPOUT
         for call in flow_of(scope).calls if can_be_parsed(scope) else ():
-            if is_conditional(scope, call):
+            if not _is_made(facts, maker, call):
                 continue
             for called in facts.inference.value(scope, call.func).alternatives:
                 if isinstance(called, External):
                     yield from _by_mode(facts, scope, call, called.qualname)
-                built = _constructor(facts, called.cls) if isinstance(called, ClassRef) else []
-                built += [called.scope] if isinstance(called, FunctionRef) else []
-                pending += (inner for inner in built if inner not in pending and len(pending) < MAX_BUILT)
+                built = _constructor(facts, called.cls, (scope, call)) if isinstance(called, ClassRef) else []
+                built += [_Maker(called.scope, (scope, call))] if isinstance(called, FunctionRef) else []
+                pending += (inner for inner in built if inner.scope not in seen and len(pending) < MAX_BUILT)
+                seen.update(inner.scope for inner in built)
+
+
+class _Maker(NamedTuple):
+    """A function that builds layers, and the call that runs it, with where that stands; None: any call may."""
+
+    scope: Scope
+    site: tuple[Scope, ast.Call] | None
+
+
+def _constructor(facts: Facts, cls: Class, site: tuple[Scope, ast.Call] | None) -> list[_Maker]:
+    method = find_method(facts.inference, cls, "__init__")
+    return [_Maker(method, site)] if method is not None else []
+
+
+def _is_made(facts: Facts, maker: _Maker, node: ast.AST) -> bool:
+    """Whether a function surely gets to a node: nothing decides about it but what its call gives: `if batchnorm:`."""
+    for block in flow_of(maker.scope).block[node].ancestry():
+        if block.kind not in ("then", "else", "handler", "operand", "case"):
+            continue
+        asked = branch_test(block, node)
+        if asked is None or maker.site is None or not isinstance(asked[0], ast.Name):
+            return False
+        caller, call = maker.site
+        written = given(maker.scope, call, asked[0].id)
+        told = facts.inference.value(caller, written).literal if written is not None else ...
+        if told is ... or bool(told) is not asked[1]:
+            return False
+    return True
 
 
 def _drops_by_mode(method: Scope) -> bool:
     """Whether it is `F.dropout(x, training=self.training)` that drops, and no layer."""
     return b"dropout" in method.text and _OWN_MODE.search(method.text) is not None
-
-
-def _constructor(facts: Facts, cls: Class) -> list[Scope]:
-    method = find_method(facts.inference, cls, "__init__")
-    return [method] if method is not None else []
 
 
 def _drops(facts: Facts, scope: Scope, share: ast.expr | None) -> bool:
