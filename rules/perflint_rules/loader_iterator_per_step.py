@@ -32,7 +32,7 @@ for step in range(1000):
 
 ## When it stays silent
 Outside of step loops (a first batch to look at), under a guard such as `step % 100 == 0`, and when the loader itself is made
-in the loop, or by a function that a loop calls. Without workers, where a new order is all that is made, select it to see it.
+in the loop, or by a function that a loop calls. Where no workers are seen, so that a new order is all that is made, select it.
 
 ## Fix safety
 There is no fix: a new iterator each time draws with replacement, one that goes on does not.
@@ -64,17 +64,16 @@ def check(code: Code) -> Iterator[Finding]:
                 ast.Call(args=[ast.Call(func=ast.Name(id="iter"), args=[loader])])
                 | ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Attribute(attr="__iter__", value=loader))))
             ) if code.is_hot(call) and _is_loader(code, loader):
-                name, has_workers = ast.unparse(loader), not _has_no_workers(code, loader)
+                name, has_workers = ast.unparse(loader), _has_workers(code, loader)
                 done = "shuffled and read ahead anew" if has_workers else "shuffled anew"
                 message = f"`{name}` is {done} for one batch in every step; keep its iterator"
                 yield code.finding(call, message, severity=None if has_workers else Severity.INFO)
 
 
-def _has_no_workers(code: Code, node: ast.expr) -> bool:
-    """Whether all that is made is a new order of the samples."""
+def _has_workers(code: Code, node: ast.expr) -> bool:
+    """Whether workers are started each time, as far as is seen: without them all that is made is a new order of the samples."""
     made = [a.site for a in code.value(node).alternatives if isinstance(a, Loader)]
-    calls = [LoaderCall(code.facts, *site) for site in made if isinstance(site, tuple)]
-    return len(calls) == len(made) and all(loader.workers == 0 for loader in calls)
+    return any(LoaderCall(code.facts, *site).may_have_workers for site in made if isinstance(site, tuple))
 
 
 def _is_loader(code: Code, node: ast.expr) -> bool:
