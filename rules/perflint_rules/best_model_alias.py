@@ -83,11 +83,11 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each alias of weights that is used as if it was a copy."""
     for kept in kept_weights(code.facts, code.scope):
         if kept.is_best:
-            becomes = "in the end it holds the last ones, not the best"
+            becomes = f"in the end `{kept.kept}` has the last ones, not the best"
         else:
-            becomes = "to load it back changes nothing"
+            becomes = f"to load `{kept.kept}` changes nothing"
         message = (
-            f"`{kept.kept}` is no copy of the weights of `{kept.network}` but changes as they are trained, so {becomes}; "
+            f"the weights of `{kept.network}` are kept without a copy and change as they are trained: {becomes}; "
             "keep `copy.deepcopy` of them"
         )
         fix = code.fix("keep a copy", _copied(code, kept), unless=[_GOES_ON_OTHERWISE])

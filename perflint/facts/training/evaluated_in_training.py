@@ -15,6 +15,7 @@ from perflint.facts.training.layers_by_mode import ByMode, layers_by_mode
 from perflint.facts.training.loops import LoopKind
 from perflint.facts.training.modes import optimized
 from perflint.facts.values.bound_arguments import given
+from perflint.facts.values.classes import ancestors
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, made
 
@@ -27,7 +28,7 @@ _EVALUATES: Final = made(
 _MEASURES: Final = made(r"loss|entropy|acc|correct|hits|metric|score|iou|dice|psnr|ssim|f1|auc|error|mse|mae|pred", re.I)
 _SETS_ANY: Final = any_layout(
     rb"[)\]] \. eval \(|\beval = |\. train \( (?:mode = )?(?:False|0|not|mode|is_\w+|training|phase|train )\b"
-    rb"|\. training = (?!=)|['\"](?:eval|training)['\"]|\. __dict__\b"
+    rb"|\. training = (?!=)|['\"](?:eval|training)['\"]|\. __dict__\b|\bset_\w*(?:mode|eval|train|test)\w* \("
 )
 """What may put a network into evaluation mode, whichever it is."""
 _BY_OTHERS: Final = re.compile(
@@ -37,6 +38,7 @@ _BY_OTHERS: Final = re.compile(
     re.MULTILINE,
 )
 """Packages that evaluate networks themselves, or switch their mode to look at them."""
+_PLAIN: Final = frozenset(("object", "builtins.object", "torch.nn.Module", "abc.ABC"))
 _ON_PURPOSE: Final = re.compile(rb"monte.?carlo|mc_?drop|uncertaint|bayes|update_bn|bn_update|\bswa\b|stochastic", re.I)
 """Programs that draw in evaluations, too, or gather statistics in them."""
 
@@ -64,6 +66,8 @@ def evaluated_in_training(facts: Facts, scope: Scope) -> Iterator[EvaluatedInTra
             network = path_of(call.func)
             if network is None or network in told or facts.grad_mode.is_off(scope, call) is not True:
                 continue
+            if network.startswith("self.") and not _is_in_sight(facts, scope):
+                continue
             layers = layers_by_mode(facts, [(scope, call.func)])
             if not layers or any(project.program_may_hold(path, p) for p in (_SETS_ANY, _BY_OTHERS, _ON_PURPOSE)):
                 continue
@@ -73,6 +77,12 @@ def evaluated_in_training(facts: Facts, scope: Scope) -> Iterator[EvaluatedInTra
             if any(project.program_holds(path, optimized(name)) for name in names):
                 told.add(network)
                 yield EvaluatedInTraining(loop, network, call, layers)
+
+
+def _is_in_sight(facts: Facts, scope: Scope) -> bool:
+    """Whether a method's class derives from none of another package, which may know how to evaluate what it holds."""
+    above = ancestors(facts.inference, scope.owner) if scope.owner is not None else ()
+    return all(not isinstance(base, str) or base in _PLAIN for base in above)
 
 
 def _is_evaluation(scope: Scope, loop: Loop) -> bool:

@@ -128,7 +128,9 @@ def _by_mode(facts: Facts, scope: Scope, call: ast.Call, qualname: str) -> set[B
     package, _, name = qualname.rpartition(".")
     if package.startswith("torch.nn"):
         if "BatchNorm" in name:
-            return {ByMode.NORMALISATION}
+            keeps = argument(call, 4, "track_running_stats")
+            forgets = keeps is not None and facts.inference.value(scope, keeps).literal is False
+            return set() if forgets else {ByMode.NORMALISATION}
         return {ByMode.DROPOUT} if "Dropout" in name and _drops(facts, scope, argument(call, 0, "p")) else set()
     if qualname.startswith(("torchvision.models.", "timm.", "torch.hub.")) and _NORMALISED.search(ast.unparse(call)):
         return {ByMode.NORMALISATION}
