@@ -156,6 +156,7 @@ from perflint.facts.training.recurrent import (
     state_parts,
     used_outside,
 )
+from perflint.facts.training.rounds import is_new_each_round
 from perflint.facts.training.switched_off import is_off_by_default
 from perflint.facts.training.training_loops import TrainingLoop, training_loop
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
@@ -394,6 +395,7 @@ __all__ = [
     "is_message",
     "is_module_name",
     "is_neural_module",
+    "is_new_each_round",
     "is_of_constants",
     "is_of_mac",
     "is_off_by_default",

@@ -91,7 +91,8 @@ def check(code: Code) -> Iterator[Finding]:
             "keep `copy.deepcopy` of them"
         )
         fix = code.fix("keep a copy", _copied(code, kept), unless=[_GOES_ON_OTHERWISE])
-        yield code.finding(kept.at, message, fix, [_GOES_ON_OTHERWISE])
+        severity = None if kept.is_best else Severity.INFO  # a network that is moved has other tensors
+        yield code.finding(kept.at, message, fix, [_GOES_ON_OTHERWISE], severity=severity)
 
 
 def _copied(code: Code, kept: KeptWeights) -> Iterator[Edit | Import]:

@@ -66,6 +66,7 @@ from perflint.api import (
     evaluated_in_training,
     insert_after_block,
     insert_before,
+    is_new_each_round,
     keyword,
     rule,
 )
@@ -79,7 +80,7 @@ _EFFECTS = {
 
 @rule(
     category="optimizer",
-    severity=Severity.ERROR,
+    severity=Severity.INFO,
     needs=[(*keyword("for"), *keyword("while"))],
     near=[("backward(",)],
     steps=True,
@@ -97,6 +98,8 @@ def check(code: Code) -> Iterator[Finding]:
 def _switch(code: Code, found: EvaluatedInTraining) -> Iterator[Edit]:
     loop = found.loop.statement
     assert loop is not None
+    if is_new_each_round(code.flow, found.loop, found.network):
+        raise CannotRewrite("the network has its name within the loop only")
     if any(isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom)) for node in ast.walk(loop)):
         raise CannotRewrite("the loop may be left before its end, and the network has to be set back")
     yield insert_before(code.source, loop, f"{found.network}.eval()")

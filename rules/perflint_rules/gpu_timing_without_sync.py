@@ -54,7 +54,6 @@ from perflint.api import (
     any_layout,
     brief,
     is_of_mac,
-    is_run_alone,
     is_run_without_gpu,
     is_test,
     rule,
@@ -66,7 +65,7 @@ _HOOKS = any_layout(rb"\bregister_(?:module_)?forward_\w*hook \(")
 
 @rule(
     category="device-sync",
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     needs=[("time(", "time_ns(", "perf_counter", "monotonic", "default_timer", "timer(", "now(")],
     near=[("cuda",)],
 )
@@ -82,5 +81,4 @@ def check(code: Code) -> Iterator[Finding]:
             f"the time is taken when `{brief(timed.network)}` is queued, not when the GPU has done it; "
             f"call `torch.cuda.synchronize()` before each reading"
         )
-        is_alone = any(map(is_run_alone, code.flow.block[timed.end].ancestry())) and code.flow.loop(timed.end) is None
-        yield code.finding(timed.end, message, severity=Severity.INFO if timed.in_training or is_alone else None)
+        yield code.finding(timed.end, message)

@@ -65,6 +65,7 @@ from perflint.api import (
 )
 
 _WITHOUT = {ByMode.DROPOUT: "without dropout", ByMode.NORMALISATION: "with batch statistics that are frozen"}
+_JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _TRAINS_OTHERWISE = Obligation(Kind.NUMBERS, "the program trains otherwise then")
 
 
@@ -97,7 +98,16 @@ def _put_back(code: Code, left: LeftInEvaluation) -> Iterator[Edit]:
             break
         if isinstance(block.node, ast.If):
             arm = block.node.body if block.kind == "then" else block.node.orelse
-            insert = insert_before if isinstance(arm[-1], ast.Continue) else insert_after_block
-            yield insert(code.source, arm[-1], restored)
-            return
+            if _is_only_evaluation(code, left, arm):
+                yield insert_after_block(code.source, arm[-1], restored)
+                return
     yield insert_before(code.source, left.loop.statement.body[0], restored)
+
+
+def _is_only_evaluation(code: Code, left: LeftInEvaluation, arm: list[ast.stmt]) -> bool:
+    """Whether an arm of a branch holds all that puts a network into evaluation mode in a round, and runs to its end."""
+    inside = {id(node) for statement in arm for node in ast.walk(statement)}
+    jumps = any(isinstance(node, _JUMPS) for statement in arm for node in ast.walk(statement))
+    switches = [call for call in code.flow.calls_named["eval"] if code.flow.within(call, left.loop.block)]
+    again = [call for call in code.flow.calls if call is not left.at and ast.unparse(call.func) == ast.unparse(left.at.func)]
+    return not jumps and id(left.at) in inside and all(id(call) in inside for call in (*switches, *again))

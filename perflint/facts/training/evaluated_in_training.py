@@ -22,12 +22,12 @@ from perflint.source.words import any_layout, made
 _DEPTH: Final = 3
 """Through how many calls the names of a network are looked for."""
 _EVALUATES: Final = made(
-    r"(?:\b|_)(?:val|valid|validation|validate|test|testing|dev|eval|evaluate|evaluation)(?:\b|_|(?=[A-Z]))", re.I
+    r"(?:\b|_)(?:val|valid|validation|validate|test|testing|dev|eval|evaluate|evaluation)(?:\b|_|(?-i:(?=[A-Z])))", re.I
 )
 """Names of functions that evaluate, and of what they evaluate with."""
 _MEASURES: Final = made(r"loss|entropy|acc|correct|hits|metric|score|iou|dice|psnr|ssim|f1|auc|error|mse|mae|pred", re.I)
 _SETS_ANY: Final = any_layout(
-    rb"[)\]] \. eval \(|\beval = |\. train \( (?:mode = )?(?:False|0|not|mode|is_\w+|training|phase|train )\b"
+    rb"[)\]] \. eval \(|\beval = |\. train \( (?:mode = )?(?! \)|True\b)[^)]"
     rb"|\. training = (?!=)|['\"](?:eval|training)['\"]|\. __dict__\b|\bset_\w*(?:mode|eval|train|test)\w* \("
 )
 """What may put a network into evaluation mode, whichever it is."""

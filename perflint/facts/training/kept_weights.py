@@ -18,7 +18,7 @@ from perflint.facts.dataflow.uses import Way, steps
 from perflint.facts.facts import Facts
 from perflint.facts.training.modes import optimized, trained
 from perflint.facts.training.rounds import ends_with, is_new_each_round, may_replace, name_outside, network_name
-from perflint.facts.training.training_objects import MODULE_HOUSEKEEPING, is_neural_module, is_optimizer
+from perflint.facts.training.training_objects import MODULE_HOUSEKEEPING, is_neural_module, is_optimizer, is_scaler
 from perflint.facts.values.classes import find_method
 from perflint.facts.values.values import Instance
 from perflint.project.project import MAX_IMPORTERS
@@ -36,7 +36,7 @@ _EXTREME: Final = made(
 """How what is the best so far is called."""
 _ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _REPLACED: Final = any_layout(
-    rb"\b(?:p|param\w*) \. data = (?!=)|\bassign = True"
+    rb"\. data = (?!=)|\bassign = True|\bvector_to_parameters\b"
     rb"|\b(?:FSDP|FullyShardedDataParallel|fully_shard|deepspeed|convert_weights|swap_tensors)\b"
 )
 """What a program holds that gives parameters other tensors, or networks whose state dicts are copies."""
@@ -114,7 +114,7 @@ def _has_torchs_weights(facts: Facts, scope: Scope, holder: ast.expr, *, is_bare
     inference, path = facts.inference, scope.module.source.path
     network = holder.value if isinstance(holder, ast.Attribute) and holder.attr == "module" else holder
     value = inference.value(scope, network)
-    if value.may(is_optimizer):
+    if value.may(is_optimizer) or value.may(is_scaler):
         return False
     known = [a for a in value.alternatives if isinstance(a, Instance)]
     if not all(is_neural_module(inference, a) and find_method(inference, a.cls, "state_dict") is None for a in known):
@@ -127,6 +127,11 @@ def _has_torchs_weights(facts: Facts, scope: Scope, holder: ast.expr, *, is_bare
 
 
 _TRAINABLE: Final = any_layout(rb"\. (?:named_)?parameters \(")
+
+
+def _is_shallow(func: ast.expr) -> bool:
+    """Whether a call gives a display of what it gets; a bare `copy` may be `deepcopy` by another name."""
+    return last_name(func) in _DISPLAYS and not (isinstance(func, ast.Name) and func.id == "copy")
 
 
 def _places(flow: Flow, node: ast.expr, key: str | int | None = None) -> Iterator[_Place]:
@@ -146,7 +151,7 @@ def _places(flow: Flow, node: ast.expr, key: str | int | None = None) -> Iterato
                     yield from _places(flow, step.node, name_node.value)
             case Way.CONTAINED, (ast.Tuple() | ast.List()) as display:
                 yield from _places(flow, display, display.elts.index(node))
-            case Way.ARGUMENT, ast.Call(func=func, args=[_], keywords=[]) as call if last_name(func) in _DISPLAYS:
+            case Way.ARGUMENT, ast.Call(func=func, args=[_], keywords=[]) as call if _is_shallow(func):
                 yield from _places(flow, call, key)
             case Way.ARGUMENT, ast.Call(func=ast.Name(id="dict"), args=[]) as call if step.name not in ("", "**"):
                 yield from _places(flow, call, step.name)

@@ -134,4 +134,4 @@ def _by_mode(facts: Facts, scope: Scope, call: ast.Call, qualname: str) -> set[B
         return {ByMode.DROPOUT} if "Dropout" in name and _drops(facts, scope, argument(call, 0, "p")) else set()
     if qualname.startswith(("torchvision.models.", "timm.", "torch.hub.")) and _NORMALISED.search(ast.unparse(call)):
         return {ByMode.NORMALISATION}
-    return {ByMode.DROPOUT} if name == "from_pretrained" and qualname.startswith("transformers.") else set()
+    return set()  # what `from_pretrained` gives is in evaluation mode already

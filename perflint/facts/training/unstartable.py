@@ -48,7 +48,13 @@ def _is_refused(facts: Facts, path: str) -> bool:
     text = facts.project.read(path) or b""
     switch = _SWITCHES_ON.search(text) if b"__future__" in text and not path.endswith(SUFFIX) else None
     before = _IMPORTS_OTHERS.search(text) if switch is not None else None
-    return switch is not None and before is not None and before.start() < switch.start()
+    if switch is None or before is None or switch.start() < before.start():
+        return False
+    try:
+        compile(text, path, "exec", dont_inherit=True)  # what looks like an import may stand in a string
+    except (SyntaxError, ValueError):
+        return True
+    return False
 
 
 def _find(facts: Facts, path: str) -> bool:
