@@ -11,7 +11,6 @@ from perflint.facts.dataflow.definitions import Definition, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.device.queueing import Queueing
 from perflint.facts.facts import Facts
-from perflint.facts.training.loops import LoopKind
 from perflint.facts.training.network_places import Hint, Networks, hints_in
 from perflint.facts.training.on_accelerator import Whereabouts, whereabouts
 from perflint.facts.values.values import Batch, External, Output, Place, Tensor, place_of
@@ -31,12 +30,11 @@ _STAYS: Final = (Place.CUDA, Place.CUDA_OR_HOST)
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """A forward pass between two readings of a clock. in_training: each step of a training takes the time."""
+    """A forward pass between two readings of a clock."""
 
     begin: ast.Call
     end: ast.Call
     network: ast.Call
-    in_training: bool
 
 
 def timed_without_wait(facts: Facts, scope: Scope) -> Iterator[Timed]:
@@ -54,9 +52,7 @@ def timed_without_wait(facts: Facts, scope: Scope) -> Iterator[Timed]:
         if not _is_on_gpu(facts, scope, network) or not _only_queues(facts, scope, flow, between, passes):
             continue
         told.add(network)
-        loop = facts.loops.around(scope, network)
-        trains = loop is not None and facts.loops.kinds(scope).get(loop) is LoopKind.TRAIN
-        yield Timed(begin, end, network, trains)
+        yield Timed(begin, end, network)
 
 
 def _intervals(facts: Facts, scope: Scope, flow: Flow) -> Iterator[tuple[ast.Call, ast.Call]]:
