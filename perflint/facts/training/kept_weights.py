@@ -44,6 +44,8 @@ _OWN_STATE: Final = any_layout(rb"\bdef state_dict \(")
 _LOOKS: Final = words("len print isinstance id type bool hasattr str repr")
 _SETTINGS: Final = words("eval train to cuda cpu keys parameters named_parameters zero_grad requires_grad_")
 """Methods of a network or a dict that say nothing about whether its weights are used."""
+_LOADS: Final = made(r"load(?!er)|restore|resume", re.I)
+"""How functions are called that give a network the weights of a file."""
 _CHANGES: Final = words("update pop popitem clear setdefault")
 _DISPLAYS: Final = words("dict OrderedDict copy")
 """What makes a new dict of the same tensors, or a copy of a dict that holds them."""
@@ -390,9 +392,12 @@ def _is_loaded_before(flow: Flow, found: _Round, use: ast.expr) -> bool:
 
 def _is_loaded_into(flow: Flow, place: _Place) -> bool:
     """Whether a network that was kept gets its weights from elsewhere in the end."""
-    for call in flow.calls_named["load_state_dict"]:
-        if isinstance(call.func, ast.Attribute) and path_of(call.func.value) == place.path:
-            return True
+    for use in _mentions(flow, place):
+        for step in steps(flow, use):
+            if step.way is Way.METHOD and step.name == "load_state_dict":
+                return True
+            if step.way is Way.ARGUMENT and isinstance(step.node, ast.Call) and _LOADS.search(last_name(step.node.func) or ""):
+                return True
     return False
 
 

@@ -15,7 +15,7 @@ from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words
 
 _LEAVES: Final = (ast.Break, ast.Return, ast.Raise)
-_DEPTH: Final = 2
+_DEPTH: Final = 3
 """How many calls deep a round is searched for what replaces parameters."""
 _HOPS: Final = 3
 """Through how many names a network is followed."""
