@@ -6,6 +6,7 @@ import ast
 import os
 import re
 from collections.abc import Iterator
+from itertools import dropwhile
 from typing import NamedTuple
 
 from perflint.facts.dataflow.flow import flow_of
@@ -27,8 +28,6 @@ _BUILT = made(r"_(?:pb2|pb2_grpc|cuda|cpu|gpu|ext|cpp|C)$|^_|^(?:version|about|b
 """Names of modules that are compiled or written when a project is built, and of folders that git is told to leave out."""
 _HANDS_ON = any_layout(rb"\bimport \*|\b__getattr__\b|\bglobals \(|\bexec \(|\bsetattr \(|sys \. modules")
 _TRAINS = made(rb"\.(?:backward|fit)\(|\btrain\w*(?<!_split)\(")
-_SWITCHES_ON = made(rb"^from[ \t]+__future__[ \t]+import\b", re.M)
-_IMPORTS_OTHERS = made(rb"^(?:import[ \t]+\w|from[ \t]+(?!__future__)[\w.]+[ \t]+import\b)", re.M)
 MAX_FILES = 40
 """How many files are looked at that one imports, and these import."""
 
@@ -45,16 +44,17 @@ def cannot_start(facts: Facts, path: str) -> bool:
 
 def _is_refused(facts: Facts, path: str) -> bool:
     """Whether Python compiles no such file, by where it switches on what is to come: `import torch` stands before that."""
-    text = facts.project.read(path) or b""
-    switch = _SWITCHES_ON.search(text) if b"__future__" in text and not path.endswith(SUFFIX) else None
-    before = _IMPORTS_OTHERS.search(text) if switch is not None else None
-    if switch is None or before is None or switch.start() < before.start():
+    if path.endswith(SUFFIX) or b"__future__" not in (facts.project.read(path) or b""):
         return False
-    try:
-        compile(text, path, "exec", dont_inherit=True)  # what looks like an import may stand in a string
-    except (SyntaxError, ValueError):
-        return True
-    return False
+    module = facts.project.module(path)
+    if module is None:
+        return False
+    behind = module.tree.body[0 if ast.get_docstring(module.tree, clean=False) is None else 1 :]
+    return any(map(_is_switch, dropwhile(_is_switch, behind)))
+
+
+def _is_switch(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__" and not statement.level
 
 
 def _find(facts: Facts, path: str) -> bool:
