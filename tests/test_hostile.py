@@ -207,6 +207,10 @@ CHECKED = {
     + "".join(f"class C{i + 1}(C{i}): pass\n" for i in range(1000))
     + HEAD
     + READ,
+    "a list that its items fill": HEAD.replace("    for x", "    sizes = [3]\n    for x")
+    + "".join(f"        if y == {i}:\n            sizes.append(sizes[-{i + 1}])\n" for i in range(20))
+    + "        sizes.append(loss.item())\n"
+    + READ,
     "a string of defs": 's = """\n' + "def f(\n" * 5000 + '"""\n' + HEAD + READ,
     "a line of hashes": HEAD + READ.rstrip() + " " + "# perflint: " * 20_000 + "\n",
 }

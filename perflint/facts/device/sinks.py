@@ -106,8 +106,8 @@ class Sinks:
 
     def __init__(self, inference: Inference, loops: Loops) -> None:
         self.inference, self.loops = inference, loops
-        self.asked: set[ast.Call] = set()
-        """The calls that fill a list and are being looked at."""
+        self.follows_items = False
+        """Whether the items of a list are being followed: whether they are needed does not depend on the lists they fill."""
 
     def of(self, scope: Scope, node: ast.expr, depth: int = 2) -> frozenset[Sink]:
         """Every use of the value of `node`."""
@@ -209,16 +209,16 @@ class _Fate(Walk[Sink]):
 
     def _is_decided_by(self, call: ast.Call) -> bool:
         """Whether `tokens.append(token)` fills a list of which the same step loop needs an item, in a condition or to go on."""
-        loop, asked = self._sinks.loops.around(self.scope, call), self._sinks.asked
+        loop, sinks = self._sinks.loops.around(self.scope, call), self._sinks
         match call.func:
-            case ast.Attribute(value=ast.Name(id=name)) if loop is not None and call not in asked:
-                asked.add(call)  # an item may be added to the list again
+            case ast.Attribute(value=ast.Name(id=name)) if loop is not None and not sinks.follows_items:
+                if _is_tested(self.flow, name, loop, items=True):
+                    return True
+                sinks.follows_items = True
                 try:
-                    return _is_tested(self.flow, name, loop, items=True) or any(
-                        Sink.NEEDED in self._sinks.of(self.scope, item, 0) for item in _items_in(self.flow, name, loop)
-                    )
+                    return any(Sink.NEEDED in sinks.of(self.scope, item, 0) for item in _items_in(self.flow, name, loop))
                 finally:
-                    asked.discard(call)
+                    sinks.follows_items = False
         return False
 
     def _leads_on(self, call: ast.Call) -> bool:
