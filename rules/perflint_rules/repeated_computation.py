@@ -28,7 +28,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-When an operand is bound, written to or changed in between, under another context manager, where an optimizer steps or a
+When an operand or a view of it is bound, written to or changed in between, when somebody gets the network and may set what
+evaluates (`net.apply(drop_at_random)`), under another context manager, where an optimizer steps or a
 backward pass runs in between, for functions that draw random numbers, and outside of code that runs each step. What is
 not a network that runs again is on request.
 

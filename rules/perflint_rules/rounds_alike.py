@@ -3,12 +3,33 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Block, Code, External, Loop, any_layout, called_from, is_neural_module, path_of, written_rounds
+from perflint.api import Block, Code, External, Loop, any_layout, called_from, is_neural_module, path_of, words, written_rounds
 
 _CHANGES = frozenset(("step", "backward", "train", "eval", "load_state_dict", "copy_"))
-_DRAWS = any_layout(rb"rand|nois|bernoulli|normal_?\(|multinomial|sampl")
+_KEEPS_VALUES = frozenset(("requires_grad_", "retain_grad_", "pin_memory_"))
+_VIEWS = words(
+    """
+    flatten reshape view squeeze unsqueeze transpose permute expand narrow select rearrange as_strided detach view_as expand_as
+    t contiguous to cuda cpu float double half long int bool type type_as numpy from_numpy split chunk unbind diagonal unfold
+    swapaxes movedim asarray
+    """
+)
+"""Functions and methods that may give the memory of what they get."""
+_LEAVES_MODE = words(
+    """
+    to cuda cpu half float double parameters named_parameters zero_grad requires_grad_ state_dict named_buffers buffers
+    load_state_dict share_memory device dtype
+    """
+)
+"""What is asked of a network that goes on evaluating."""
+_DROPS = rb"\b(?:F|functional|torch) \. (?:alpha_|feature_)?dropout[123]?d? \((?![^()]*\btraining)"
+"""Functions that drop at random while a network evaluates, too."""
+_DRAWS = any_layout(rb"rand|nois|bernoulli|normal_?\(|multinomial|sampl|%b" % _DROPS)
 """What a network may hold that gives something else each time, also while it evaluates."""
-_RANDOM_NETWORKS = any_layout(rb"(?i:bayes|variational|monte_?carlo|mc_?dropout|reparam)|\. rsample \(|randn_like \(")
+_RANDOM_NETWORKS = any_layout(
+    rb"(?i:bayes|variational|monte_?carlo|mc_?dropout|reparam)|\. rsample \(|randn_like \(|%b" % _DROPS
+)
+_LIBRARIES = frozenset(("torch", "einops", "np", "numpy"))
 _FEW = 4
 
 
@@ -68,23 +89,49 @@ def _depends(code: Code, node: ast.AST, loop: Loop) -> bool:
 
 def is_changed(code: Code, call: ast.Call, after: int, before: int) -> bool:
     """Whether something in between may write to an operand, or to the weights of a network."""
-    names = {part.id for part in operands(code, call)}
+    names = _sharing(code, {part.id for part in operands(code, call)})
     for node, order in code.flow.order.items():
         if not after < order < before:
             continue
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=name)):
-                changes = name.endswith("_") and not name.startswith("_")
-                if name in _CHANGES or (changes and (path_of(owner) or "").partition(".")[0] in names):
+                changes = name.endswith("_") and not name.startswith("_") and name not in _KEEPS_VALUES
+                if name in _CHANGES or (changes and _memory_of(owner) in names):
                     return True
             case (
                 ast.Subscript(value=base, ctx=ast.Store())
                 | ast.AugAssign(target=base)
                 | ast.Attribute(value=base, ctx=ast.Store())
             ):
-                if (path_of(base) or "").partition(".")[0] in names:
+                if _memory_of(base) in names:
                     return True
     return False
+
+
+def _sharing(code: Code, names: set[str]) -> set[str]:
+    """Some variables, and all that may be views of them, or whose views they may be."""
+    pairs = [(d.name, _memory_of(d.value)) for d in code.flow.definitions if d.value is not None]
+    found, size = names, 0
+    while size < len(found):
+        size = len(found)
+        for name, other in pairs:
+            if other is not None and (name in found or other in found):
+                found = found | {name, other}
+    return found
+
+
+def _memory_of(node: ast.expr) -> str | None:
+    """The variable whose memory an expression may give: `ids.view(-1)[0]`."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value) | ast.Subscript(value=value):
+            return _memory_of(value)
+        case ast.Call(func=ast.Attribute(value=value, attr=name), args=given) if name in _VIEWS or name.endswith("_"):
+            return _memory_of(given[0]) if path_of(value) in _LIBRARIES and given else _memory_of(value)
+        case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in _VIEWS:
+            return _memory_of(first)
+    return None
 
 
 def networks_run_again(code: Code) -> Iterator[tuple[ast.Call, Loop]]:
@@ -103,8 +150,28 @@ def _evaluates(code: Code, call: ast.Call, path: str | None) -> bool:
     """Whether a network was told last, before a call, that it does not train."""
     before = [c for c in code.calls("eval", "train") if code.flow.order[c] < code.flow.order[call]]
     switches = [c.func.attr for c in before if isinstance(c.func, ast.Attribute) and path_of(c.func.value) == path]
+    if switches[-1:] != ["eval"] or _may_switch(code, call, path, max(map(code.flow.order.__getitem__, before))):
+        return False
     networks = code.value(call.func).alternatives
-    return switches[-1:] == ["eval"] and bool(networks) and all(is_neural_module(code.facts.inference, a) for a in networks)
+    return bool(networks) and all(is_neural_module(code.facts.inference, a) for a in networks)
+
+
+def _may_switch(code: Code, call: ast.Call, path: str | None, after: int) -> bool:
+    """Whether somebody gets a network, or its parts, who may set what evaluates: `net.apply(train_dropout)`."""
+    flow = code.flow
+    loops = [flow.order[node] for node in flow.order for loop in flow.block[call].loops() if flow.within(node, loop.block)]
+    end = max([flow.order[call], *loops])
+    for node, order in flow.order.items():
+        if not after < order <= end or path_of(node) != path:
+            continue
+        match flow.parent.get(node):
+            case ast.Call(func=func) if func is node:
+                pass
+            case ast.Attribute(attr=name, ctx=ast.Load()) if name in _LEAVES_MODE or name in ("eval", "train", "module"):
+                pass
+            case _:
+                return True
+    return False
 
 
 def _draws(code: Code, call: ast.Call) -> bool:
