@@ -1361,3 +1361,37 @@ def test_a_table_of_many_items_is_kept_by_its_path(project: Project, path: str, 
     found = [f["message"] for f in project.findings("--select", "csv-row-by-skiprows")]
     assert len(found) == 1
     assert cure in found[0]
+
+
+LOADERS_AT_THE_TOP = """\
+from torch.utils.data import DataLoader
+from torchvision import datasets
+
+loader = DataLoader(datasets.ImageFolder("data"), batch_size=8)
+
+if __name__ == "__main__":
+    print(len(loader))
+"""
+TAKEN_AT_THE_TOP = """\
+import torch
+from loaders import loader
+
+model = torch.nn.Conv2d(3, 1, 3).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, _ in loader:
+    optimizer.zero_grad()
+    model(x.cuda()).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_workers_need_a_guard_in_whatever_file_takes_their_batches(project: Project, guarded: bool) -> None:
+    train = TAKEN_AT_THE_TOP
+    if guarded:
+        head, loop = train.split("for x")
+        train = f"{head}if __name__ == '__main__':\n" + textwrap.indent(f"for x{loop}", "    ")
+    project.write({"pyproject.toml": "", "loaders.py": LOADERS_AT_THE_TOP, "train.py": train})
+    (found,) = (f for f in project.findings() if f["rule"] == "dataloader-no-workers")
+    assert ("__main__" in found["message"]) is not guarded
+    assert (found["fix"] is not None) is guarded

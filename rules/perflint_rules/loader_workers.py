@@ -149,13 +149,16 @@ def _where_workers_start(code: Code, loader: LoaderCall) -> str:
     if code.source.cells is not None:
         is_in_cell = any(dataset.cls.module.source.cells is not None for dataset in loader.datasets)
         return " on Linux (elsewhere the dataset has to be in a module)" if is_in_cell else ""
-    return ', behind `if __name__ == "__main__":`' if _runs_anew(code) else ""
+    return ', behind `if __name__ == "__main__":`' if _runs_anew(code, loader) else ""
 
 
-def _runs_anew(code: Code) -> bool:
-    """Whether a file's top runs the code whatever runs the file, maybe through functions that call each other."""
-    tops = [code.scope, *(site.scope for site in code.facts.inference.callers.above(code.scope, _DEPTH))]
-    return any(top.is_module and not code.facts.project.holds(top.module.source.path, _MAIN) for top in tops)
+def _runs_anew(code: Code, loader: LoaderCall) -> bool:
+    """Whether a file's top makes a loader or takes its batches whatever runs the file, maybe by functions that call others."""
+    callers, scopes = code.facts.inference.callers, [code.scope, *(scope for scope, _ in loader.takers())]
+    tops = [*scopes, *(site.scope for scope in scopes for site in callers.above(scope, _DEPTH))]
+    project, files = code.facts.project, {top.module.source.path for top in tops if top.is_module}
+    others = project.importers(code.source.path) if code.scope.is_module else frozenset()
+    return any(not project.holds(file, _MAIN) for file in sorted(files.union(others)))
 
 
 def draws_by_itself(loader: LoaderCall) -> bool:

@@ -279,7 +279,8 @@ def _uses(facts: Facts, scope: Scope, found: _Round, place: _Place, *, is_bare: 
             if flow.order[use] > flow.order[place.target] and not _is_loaded_before(flow, found, use):
                 if is_bare and _is_loaded_into(flow, place):
                     return
-                yield from filter(None, [_is_taken(flow, whole)])
+                if _is_taken(flow, whole) and not _is_the_end(flow, found, use):
+                    yield use
         elif _is_restored(flow, whole) and not flow.dominates(flow.statement(place.target), use):
             yield use
     if scope.owner is None or not scope.parameters or not place.path.startswith(f"{scope.parameters[0].arg}."):
@@ -371,6 +372,20 @@ def _is_taken(flow: Flow, node: ast.expr, depth: int = _DEPTH) -> bool:
                 if _is_taken(flow, step.result, depth - 1):
                     return True
     return False
+
+
+def _is_the_end(flow: Flow, found: _Round, use: ast.expr) -> bool:
+    """Whether a use gives a network of the function its weights back, and nobody uses the network behind that."""
+    restored = next((c for c in flow.calls_named["load_state_dict"] if use in walk(c)), None)
+    if restored is None or not isinstance(restored.func, ast.Attribute) or flow.loop(restored) is not None:
+        return False
+    root = (network_name(restored.func.value) or "").partition(".")[0]
+    made = flow.definitions_of(root)
+    if not made or any(d.kind == "parameter" for d in made) or root in flow.inner_names | flow.outer_names:
+        return False
+    own = set(map(id, walk(restored)))
+    mentioned = (node for node, order in flow.order.items() if order > flow.order[restored] and id(node) not in own)
+    return not any(isinstance(node, ast.Name) and node.id == root for node in mentioned)
 
 
 def _is_restored(flow: Flow, use: ast.expr) -> bool:
