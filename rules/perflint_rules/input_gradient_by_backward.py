@@ -37,10 +37,10 @@ def attack(model, x, y):
 ```
 
 ## When it stays silent
-When an optimizer steps in the same function, when other gradients are read there, when backward is told whose gradients are
-wanted (`inputs=`), when no network computes there, and when the program switches `requires_grad` off anywhere: the weights
-may be frozen. Attacks that no training runs in its steps are on request: most are evaluations and demonstrations of
-seconds.
+When an optimizer steps in the same function, or in a caller with what the function leaves in the weights, when other
+gradients are read there, when backward is told whose gradients are wanted (`inputs=`), when no network computes there, and
+when the program may switch `requires_grad` off anywhere: the weights may be frozen. Attacks that no training runs in its
+steps are on request: most are evaluations and demonstrations of seconds.
 
 ## Fix safety
 Unsafe: the weights get no gradients then, which others may read, or add to.
@@ -58,6 +58,7 @@ from perflint.api import (
     Finding,
     Kind,
     Obligation,
+    Scope,
     Severity,
     add_keyword,
     any_layout,
@@ -67,9 +68,14 @@ from perflint.api import (
     rule,
 )
 
-_FREEZES = any_layout(rb"requires_grad (?:= False|_ \( (?:requires_grad = )?False)")
+_FREEZES = any_layout(
+    rb"\brequires_grad = False|\. requires_grad = (?!=|True\b)|\brequires_grad_ \( (?:requires_grad = )?(?!True\b)\w"
+    rb"|\b\w*(?:toggle|freez|frozen|set_requires_grad)\w* \("
+)
+"""What may switch the gradients of weights off."""
 _FIRST = Version("1.8")
 """Where backward is told whose gradients are wanted."""
+_ENDS = ("backward", "zero_grad", "step")
 _DEPTH = 4
 """Through how many calls the loop of a training is looked for."""
 _ADDS = Obligation(Kind.VALUE, "the weights get no gradients then, which others may read, or add to")
@@ -96,6 +102,8 @@ def check(code: Code) -> Iterator[Finding]:
     (name,) = names
     if not _is_made_leaf(code, name) or not any(computes_with_network(code.facts, code.scope, c) for c in code.flow.calls):
         return
+    if _are_for_a_step(code, code.scope, _DEPTH):
+        return
     for call in code.calls("backward"):
         if isinstance(call.func, ast.Attribute) and not any(k.arg == "inputs" for k in call.keywords) and code.is_hot(call):
             message = f"this computes the gradients of all weights, and only `{name}.grad` is read; pass `inputs=[{name}]`"
@@ -108,6 +116,18 @@ def _is_of_steps(code: Code) -> bool:
     """Whether a loop whose function has an optimizer step calls the function, maybe through others."""
     sites = code.facts.inference.callers.above(code.scope, _DEPTH)
     return any("step" in flow_of(site.scope).calls_named and flow_of(site.scope).loop(site.node) is not None for site in sites)
+
+
+def _are_for_a_step(code: Code, scope: Scope, depth: int) -> bool:
+    """Whether a caller steps with the gradients that a function leaves in the weights: no backward pass is in between."""
+    for site in code.facts.inference.callers.sites(scope).sites:
+        flow = flow_of(site.scope)
+        behind = {name: [c for c in flow.calls_named[name] if flow.order[c] > flow.order[site.node]] for name in _ENDS}
+        if behind["backward"] or behind["zero_grad"]:
+            continue
+        if behind["step"] or (depth and _are_for_a_step(code, site.scope, depth - 1)):
+            return True
+    return False
 
 
 def _is_made_leaf(code: Code, name: str) -> bool:
