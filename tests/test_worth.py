@@ -1395,3 +1395,36 @@ def test_workers_need_a_guard_in_whatever_file_takes_their_batches(project: Proj
     (found,) = (f for f in project.findings() if f["rule"] == "dataloader-no-workers")
     assert ("__main__" in found["message"]) is not guarded
     assert (found["fix"] is not None) is guarded
+
+
+ATTACK_OF_A_TRAINING = """\
+import torch
+import torch.nn.functional as F
+
+def set_gradients(net, on):
+    for parameter in net.parameters():
+        parameter.requires_grad = on
+
+def attack(net, x, y):
+    set_gradients(net, False)
+    moved = x.detach().clone().requires_grad_()
+    F.cross_entropy(net(moved), y).backward()
+    set_gradients(net, True)
+    return moved + moved.grad.sign()
+
+def train(net: torch.nn.Module, loader):
+    net.cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in loader:
+        moved = attack(net, x.cuda(), y.cuda())
+        optimizer.zero_grad()
+        F.cross_entropy(net(moved), y.cuda()).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("freezes", [True, False])
+def test_weights_that_a_helper_freezes_have_no_gradients_to_leave_out(project: Project, freezes: bool) -> None:
+    code = ATTACK_OF_A_TRAINING if freezes else ATTACK_OF_A_TRAINING.replace("= on", "= True")
+    project.write({"pyproject.toml": "", "train.py": code})
+    assert ("input-gradient-by-backward" in {rule for rule, _ in project.rules()}) is not freezes

@@ -69,8 +69,8 @@ from perflint.api import (
 )
 
 _FREEZES = any_layout(
-    rb"\brequires_grad = False|\. requires_grad = (?!=|True\b)|\brequires_grad_ \( (?:requires_grad = )?(?!True\b)\w"
-    rb"|\b\w*(?:toggle|freez|frozen|set_requires_grad)\w* \("
+    rb"\brequires_grad = False|\. requires_grad =(?!=)(?! True\b)"
+    rb"|\brequires_grad_ \((?! \))(?! (?:requires_grad = )?True\b)|\b\w*(?:toggle|freez|frozen|set_requires_grad)\w* \("
 )
 """What may switch the gradients of weights off."""
 _FIRST = Version("1.8")
@@ -115,14 +115,16 @@ def check(code: Code) -> Iterator[Finding]:
 def _is_of_steps(code: Code) -> bool:
     """Whether a loop whose function has an optimizer step calls the function, maybe through others."""
     sites = code.facts.inference.callers.above(code.scope, _DEPTH)
-    return any("step" in flow_of(site.scope).calls_named and flow_of(site.scope).loop(site.node) is not None for site in sites)
+    return any(
+        flow_of(site.scope).calls_named.get("step") and flow_of(site.scope).loop(site.node) is not None for site in sites
+    )
 
 
 def _are_for_a_step(code: Code, scope: Scope, depth: int) -> bool:
     """Whether a caller steps with the gradients that a function leaves in the weights: no backward pass is in between."""
     for site in code.facts.inference.callers.sites(scope).sites:
         flow = flow_of(site.scope)
-        behind = {name: [c for c in flow.calls_named[name] if flow.order[c] > flow.order[site.node]] for name in _ENDS}
+        behind = {name: [c for c in flow.calls_named.get(name, ()) if flow.order[c] > flow.order[site.node]] for name in _ENDS}
         if behind["backward"] or behind["zero_grad"]:
             continue
         if behind["step"] or (depth and _are_for_a_step(code, site.scope, depth - 1)):
