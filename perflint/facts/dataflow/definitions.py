@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from perflint.source.syntax import FunctionNode, Scope
 
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 BlockKind = Literal[
     "scope", "then", "else", "loop", "loop-else", "try", "handler", "finally", "with", "case", "operand", "message"
 ]
@@ -115,6 +116,20 @@ def path_of(node: ast.AST) -> str | None:
     return None
 
 
+class Groups(dict[Key, list[Item]]):
+    """Lists by key. To look for one that is not there leaves no trace: whether a key is in is asked, too."""
+
+    def __missing__(self, key: Key) -> list[Item]:
+        return []
+
+    def add(self, key: Key, item: Item) -> None:
+        """Append to the list of a key, which may be a new one."""
+        if key in self:
+            self[key].append(item)
+        else:
+            self[key] = [item]
+
+
 class Notes:
     """What the pass over a scope has found, node by node."""
 
@@ -125,12 +140,12 @@ class Notes:
         self.parent: dict[ast.AST, ast.AST] = {}
         self.reaching: dict[ast.AST, frozenset[Definition]] = {}
         self.definitions: list[Definition] = []
-        self.defined: defaultdict[str, list[Definition]] = defaultdict(list)
-        self.mentions: defaultdict[str, list[ast.expr]] = defaultdict(list)
+        self.defined: Groups[str, Definition] = Groups()
+        self.mentions: Groups[str, ast.expr] = Groups()
         """Loads of names and attributes, by last name."""
-        self.uses: defaultdict[Definition, list[ast.expr]] = defaultdict(list)
+        self.uses: Groups[Definition, ast.expr] = Groups()
         self.calls: list[ast.Call] = []
-        self.calls_named: defaultdict[str, list[ast.Call]] = defaultdict(list)
+        self.calls_named: Groups[str, ast.Call] = Groups()
         self.loops: list[Loop] = []
         self.returns: list[ast.Return] = []
         self.yields: list[ast.AST] = []

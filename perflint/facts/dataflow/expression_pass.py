@@ -114,7 +114,7 @@ class ExpressionPass:
             found = Definition(name, kind, node, value, self.block, self.number, index)
             self.made[key] = found
             self.notes.definitions.append(found)
-            self.notes.defined[name].append(found)
+            self.notes.defined.add(name, found)
         found.order, found.block = self.number, self.block
         if self.env is None:
             return
@@ -254,13 +254,13 @@ class ExpressionPass:
             return
         if type(node) is ast.Name:
             if recording:
-                self.notes.mentions[node.id].append(node)
+                self.notes.mentions.add(node.id, node)
                 if self.env is not None:
                     self.reach(node, node.id)
         elif type(node) is ast.Attribute:
             self.expression(node.value, node)
             if recording:
-                self.notes.mentions[node.attr].append(node)
+                self.notes.mentions.add(node.attr, node)
                 self.reach_path(node)
         elif type(node) is ast.Call:
             self.call(node)
@@ -321,7 +321,7 @@ class ExpressionPass:
             found = OrderedFrozenSet(sorted(found, key=_by_order))
         self.notes.reaching[node] = found
         for definition in found:
-            self.notes.uses[definition].append(node)
+            self.notes.uses.add(definition, node)
 
     def reach_path(self, node: ast.expr) -> None:
         if not self.recording or self.env is None:
@@ -342,7 +342,7 @@ class ExpressionPass:
             self.notes.calls.append(node)
             match node.func:
                 case ast.Name(id=name) | ast.Attribute(attr=name):
-                    self.notes.calls_named[name].append(node)
+                    self.notes.calls_named.add(name, node)
         if self.follows_paths:
             self.forget_after(node)
 
