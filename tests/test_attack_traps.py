@@ -789,3 +789,68 @@ def test_functions_that_get_no_network_are_harmless(change: str) -> None:
     code = CHANGED_BY_OTHERS.format(mode="if True:", before="", step="pass", change=change)
     code = code.replace("    net.head = Keeping(3, 2)\n", "")
     assert "no_grad" in safely_fixed({"main.py": code}).files["main.py"]
+
+
+POOLED = (
+    HEAD
+    + """
+class Pools(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.pool, self.head = nn.Embedding(50, 16), nn.MaxPool1d(2), nn.Linear(16 * 5, 3)
+
+    def forward(self, ids):
+        pooled = {pool}(self.embed(ids).transpose(1, 2){width})
+        return self.head(pooled.transpose(1, 2).view(ids.size(0), -1))
+
+
+def evaluate(loader):
+    model, hits = Pools(), 0
+    model.eval()
+    for ids in loader:
+        hits += model(ids).argmax(1).sum().item()
+    return hits
+
+
+print(evaluate([torch.randint(0, 50, (4, 10)) for _ in range(3)]))
+"""
+)
+
+
+@pytest.mark.parametrize(("pool", "width"), [("F.max_pool1d", ", 2"), ("torch.max_pool1d", ", 2"), ("self.pool", "")])
+def test_pooling_lays_out_what_it_gives_otherwise_without_a_graph(pool: str, width: str) -> None:
+    """The view of a transposed result raises then."""
+    assert changes({"main.py": POOLED.format(pool=pool, width=width)})[0] == []
+
+
+ELEMENTS = (
+    HEAD
+    + """
+def count(batches):
+    model, seen, missing = nn.Linear(8, 4).to(device), [], 0
+    for x in batches:
+        flat = model(x.to(device)).flatten()[:12]
+        for i in range(len(flat)):
+            {reads}
+    return missing
+
+
+print(count([torch.full((4, 8), float("nan")), torch.randn(4, 8)]))
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("reads", "is_safe"),
+    [
+        ("seen.append(flat[i].item()); missing += flat[i].item() not in seen", False),
+        ("first, second = flat[i].item(), flat[i].item(); missing += first is second", False),
+        ("seen.append(flat[i].item())", True),
+        ("missing += flat[i].item() > 0 and flat[i].item() < 1", True),
+    ],
+)
+def test_elements_that_are_read_twice_are_objects_of_their_own(reads: str, is_safe: bool) -> None:
+    """A list finds a nan only where it holds the same object."""
+    files = {"main.py": ELEMENTS.format(reads=reads)}
+    assert changes(files)[0] == []
+    assert ("tolist" in safely_fixed(files).files["main.py"]) is is_safe

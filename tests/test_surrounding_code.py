@@ -318,6 +318,8 @@ print(evaluate(inputs.split(2)))
         "print(inspect.getfullargspec(evaluate).args)",
         "print(evaluate.__kwdefaults__)",
         "print(evaluate.__code__.co_argcount)",
+        "print(inspect.getfile(evaluate))",
+        "print(evaluate.__globals__['__name__'])",
     ],
 )
 def test_a_function_whose_code_is_looked_at_gets_no_decorator(looks: str) -> None:

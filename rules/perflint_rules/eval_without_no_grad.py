@@ -164,9 +164,7 @@ def check(code: Code) -> Iterator[Finding]:
             if is_for_caller(code.facts, scope, call, ends):
                 continue
             reported.append(number)
-            missing = [*function_without_graph(code.facts, scope, call, forwards, ends)]
-            if not code.facts.inference.callers.sites(scope).complete:
-                missing += code.feared(LOOKS_AT_FUNCTIONS)
+            missing = [*function_without_graph(code.facts, scope, call, forwards, ends), *code.feared(LOOKS_AT_FUNCTIONS)]
             edits = _decorated(code) if len(reported) == 1 else ()
             fix = code.fix("switch autograd off for the function", edits, unless=missing, leads_to=_NEXT) if edits else None
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"

@@ -35,6 +35,7 @@ from perflint.api import (
     untouched,
 )
 from perflint_rules.element_reads import keeps_type, may_be_copied_before, may_be_no_tensor, no_row, numbers, read_name
+from perflint_rules.kept_numbers import one_object
 from perflint_rules.loader_use import draws
 from perflint_rules.own_dicts import is_bound, own_dict
 
@@ -125,7 +126,7 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligat
         yield Obligation(Kind.ERRORS_ARE_BUGS, f"an index past the end of `{name}` raises with other words")
     if not any(Flow.always(flow.block[call]) is loop.block for call in calls):
         yield Obligation(Kind.CONTROL_FLOW, "the loop may read nothing at all")
-    yield from unproven_of_loop(code, loop)
+    yield from (one_object(code, calls, loop), *unproven_of_loop(code, loop))
 
 
 def _open_at_run_time(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligation]:
@@ -141,7 +142,7 @@ def _open_at_run_time(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator
         yield Obligation(Kind.VALUE, "an attribute or an item may be another object at each access")
     elif not is_bound(code, loop, tensors[0]):
         yield Obligation(Kind.NAMES, f"`{ast.unparse(tensors[0])}` may not be bound where the loop begins")
-    yield from filter(None, (_writes_in(code, loop, calls), *unproven_of_loop(code, loop)))
+    yield from filter(None, (_writes_in(code, loop, calls), one_object(code, calls, loop), *unproven_of_loop(code, loop)))
 
 
 def _writes_in(code: Code, loop: Loop, calls: list[ast.Call]) -> Obligation | None:
@@ -189,10 +190,8 @@ def _looked_up(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Edit |
 def _from_before(code: Code, loop: Loop, calls: list[ast.Call], what: str, made: str) -> Iterator[Edit]:
     """Elements of what is made before a loop, in the place of reads in it."""
     name = free_name(code.scope, "_".join([*re.findall(r"\w+", path_of(_tensors(calls)[0]) or ""), what]))
-    if name is None or not name.isidentifier() or loop.statement is None:
-        raise CannotRewrite("there is no name for the numbers")
-    if any("#" in code.text(call) for call in calls):
-        raise CannotRewrite("a comment would be lost")
+    if name is None or not name.isidentifier() or loop.statement is None or any("#" in code.text(call) for call in calls):
+        raise CannotRewrite("there is no name for the numbers, or a comment would be lost")
     yield insert_before(code.source, loop.statement, f"{name} = {made}")
     for call in calls:
         item = read_name(call)

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from perflint.api import (
     BUILT_FROM_TEXT,
-    OWN_LOGGERS,
     OWN_TENSORS,
     PATCHED,
     Applicability,
@@ -28,21 +27,10 @@ from perflint.api import (
 )
 from perflint_rules.element_reads import read_name
 from perflint_rules.indexed_reads import indexed_reads, loop_over
+from perflint_rules.kept_numbers import one_object
 from perflint_rules.kept_reads import can_wait
 from perflint_rules.quiet_code import writes_between
 from perflint_rules.repeated_reads import common_place, groups
-
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
-_BY_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
-_SHOWING = frozenset(("print", "str", "repr", "format", "int", "round", "abs"))
-"""Builtins that take what a number is, and do not keep its object."""
-_COMPUTING = frozenset(
-    f"{module}.{name}" for module in ("math", "numpy") for name in ("isnan", "isinf", "isfinite", "exp", "sqrt")
-)
-_LOGGING = frozenset(
-    ("add_scalar", "add_scalars", "set_postfix", "set_postfix_str", "debug", "info", "warning", "error", "write")
-)
-"""Methods of loggers and progress bars, which write numbers down, where the program has none of these names."""
 
 
 def open_about(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
@@ -76,9 +64,7 @@ def open_about(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]
         yield Obligation(
             Kind.CONTROL_FLOW, "no read runs on every path, so reading once would add a wait to the steps that read nothing"
         )
-    if sum(not _is_value_alone(code, read.node) for read in reads) > 1:
-        words = "several of the reads give their numbers to keep, and a list finds a nan only where it holds the same object"
-        yield Obligation(Kind.PLAIN_OBJECTS, words)
+    yield one_object(code, [read.node for read in reads])
     between = list(flow.calls_between(reads[0].node, reads[-1].node))
     yield from code.feared(OWN_TENSORS, BUILT_FROM_TEXT, PATCHED)
     yield untimed(between)
@@ -95,34 +81,6 @@ def _no_number(code: Code, reads: list[HostRead]) -> Obligation:
     if code.value(reads[0].tensor).must_be(Tensor):
         return Obligation(Kind.ERRORS_ARE_BUGS, f"`{text}` may be no single number, and the error would be raised earlier")
     return Obligation(Kind.PLAIN_OBJECTS, f"`{text}` may be no tensor, and `item` may give something else each time")
-
-
-def _is_value_alone(code: Code, node: ast.AST) -> bool:
-    """Whether what uses a number takes its value and keeps no object, so that nobody can tell it from an equal one.
-
-    With a nan one can: `x in [x]` and `[x] == [x]` hold, and do not where each is an object of its own.
-    """
-    match parent := code.flow.parent.get(node):
-        case ast.FormattedValue() | ast.UnaryOp(op=ast.USub() | ast.Not()) | ast.If() | ast.While() | ast.Expr():
-            return True
-        case ast.BinOp(op=op) | ast.AugAssign(op=op):
-            return isinstance(op, _ARITHMETIC)
-        case ast.Compare(ops=ops):
-            return not any(isinstance(op, _BY_IDENTITY) for op in ops)
-        case ast.IfExp(test=test):
-            return test is node or _is_value_alone(code, parent)
-        case ast.Call(func=ast.Name(id=name)):
-            shows = name in _SHOWING or (name == "float" and _is_value_alone(code, parent))
-            return shows and code.means_builtin(name)
-        case ast.Call(func=ast.Attribute(attr=name) as function):
-            if name in _LOGGING or name == "format":
-                return not any(code.feared(OWN_LOGGERS))
-            return code.is_external(function, *_COMPUTING)
-        case ast.keyword() | ast.Starred():
-            return _is_value_alone(code, parent)
-        case ast.Dict() | ast.Tuple():  # what is shown: `"%s %s" % (a, b)`, `set_postfix({"loss": a})`
-            return isinstance(code.flow.parent.get(parent), (ast.BinOp, ast.Call)) and _is_value_alone(code, parent)
-    return False
 
 
 def wanted(tensor: ast.expr) -> str:

@@ -18,7 +18,7 @@ SAME_WITHOUT_GRAPH: Final = words(
     """
     Linear Bilinear Identity Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
     BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d GroupNorm LayerNorm RMSNorm
-    LocalResponseNorm MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d LPPool1d LPPool2d
+    LocalResponseNorm MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d LPPool1d LPPool2d
     AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
     ConstantPad1d ConstantPad2d ConstantPad3d ZeroPad1d ZeroPad2d ZeroPad3d ReflectionPad1d ReflectionPad2d ReflectionPad3d
     ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d CircularPad2d CircularPad3d
@@ -34,8 +34,8 @@ SAME_WITHOUT_GRAPH: Final = words(
 )
 """Layers of `torch.nn` whose results were the same to the last bit with and without autograd, in training and evaluation mode,
 for inputs of a graph and of none, in float32, float64 and bfloat16 (torch 2.13 on the CPU, 9,294 comparisons). Not among them:
-LSTM, attention and transformer layers, which differ; GRU and RNN, which cuDNN runs in another mode on CUDA, where they were not
-measured."""
+LSTM, attention and transformer layers, which differ; MaxPool1d, which lays out the same numbers otherwise if its input is
+transposed; GRU and RNN, which cuDNN runs in another mode on CUDA, where they were not measured."""
 CONTAINERS: Final = words("Sequential ModuleList ModuleDict")
 MODELS = any_layout(
     rb"torchvision\.models\.(?:\w+\.)?(?:resnet|resnext|wide_resnet|vgg|alexnet|mobilenet|squeezenet|shufflenet|mnasnet)\w*"
@@ -67,6 +67,7 @@ _GRAPH_FUNCTIONS = words(
     """
     matmul backward grad linear bilinear save cdist inner chain_matmul requires_grad_ trace dist load compile set_grad_enabled
     enable_grad scaled_dot_product_attention multi_head_attention_forward svd svdvals eigh eigvalsh eig qr pinverse
+    max_pool1d max_pool1d_with_indices nuclear_norm lobpcg multilabel_margin_loss
     """
 )
 _FUNCTIONS = words(
@@ -75,7 +76,7 @@ _FUNCTIONS = words(
     from_numpy zeros_like where cat stack split chunk cumsum meshgrid einsum bmm mm addmm mv dot outer norm relu gelu sigmoid
     tanh softmax log_softmax softplus dropout max_pool2d avg_pool2d conv1d conv2d conv3d batch_norm layer_norm group_norm
     instance_norm rms_norm embedding embedding_bag one_hot pad interpolate upsample adaptive_avg_pool1d adaptive_avg_pool2d
-    adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d max_pool1d max_pool3d avg_pool1d avg_pool3d pixel_shuffle
+    adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d max_pool3d avg_pool1d avg_pool3d pixel_shuffle
     pixel_unshuffle glu hardswish hardsigmoid hardtanh relu6 selu celu prelu rrelu softsign softshrink hardshrink threshold
     normalize unfold fold grid_sample affine_grid conv_transpose1d conv_transpose2d conv_transpose3d dropout1d dropout2d
     dropout3d alpha_dropout feature_alpha_dropout local_response_norm lp_pool1d lp_pool2d gumbel_softmax device Size

@@ -283,7 +283,7 @@ LOOKS_AT_FRAMES: Final = Fear(
     Kind.NAMES,
     any_layout(
         rb"_getframe\b|setprofile|currentframe|inspect \. stack|\binspect \. trace\b|"
-        + whole("f_locals", "f_back", "settrace", "capture_locals", "show_locals", "cgitb")
+        + whole("f_locals", "f_back", "settrace", "tb_frame", "tb_next", "capture_locals", "show_locals", "cgitb")
     ),
     "the program looks at the variables of functions that run",
 )
@@ -302,7 +302,8 @@ FINDS_VARIABLES: Final = Fear(
 LOOKS_AT_FUNCTIONS: Final = Fear(
     Kind.NAMES,
     any_layout(
-        rb"\bget(?:source|sourcelines|fullargspec|argspec)\b|\bfindsource\b|__(?:kw)?defaults__|__code__|__closure__|__wrapped__"
+        rb"\bget(?:source|sourcelines|sourcefile|file|absfile|fullargspec|argspec)\b|\bfindsource\b|\bsetrecursionlimit\b"
+        rb"|__(?:kw)?defaults__|__code__|__closure__|__globals__|__wrapped__"
     ),
     "the program looks at the code or the parameters of functions, which a decorator hides",
 )
