@@ -128,7 +128,7 @@ from perflint.facts.proofs.reach import called_from
 from perflint.facts.proofs.surgery import surgery
 from perflint.facts.proofs.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training.batch_moves import BatchMoves, leading_moves
-from perflint.facts.training.datasets import is_conditional, runs_at_first, runs_per_item, same_for_all_items
+from perflint.facts.training.datasets import is_conditional, reads_for_item, runs_at_first, runs_per_item, same_for_all_items
 from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.evaluated_in_training import EvaluatedInTraining, evaluated_in_training
 from perflint.facts.training.generation import loop_writes_text
@@ -451,6 +451,7 @@ __all__ = [
     "path_of",
     "place_of",
     "rate_of",
+    "reads_for_item",
     "relies_on_waits",
     "remove_keyword",
     "replace",

@@ -34,7 +34,8 @@ class Rows(Dataset):
 ```
 
 ## When it stays silent
-For a constant `skiprows`, for sequential reads in chunks, and for reads of another file per item.
+For a constant `skiprows`, for sequential reads in chunks, for reads of another file per item, and for a whole file that is
+read under a condition, such as a cache that is filled once.
 
 ## Fix safety
 Unsafe, and offered only where the project uses the runtime. The helper gets the original arguments and gives the
@@ -60,8 +61,10 @@ from perflint.api import (
     Severity,
     argument,
     change_call,
+    is_conditional,
     names_behind,
     path_of,
+    reads_for_item,
     rule,
     same_for_all_items,
     words,
@@ -105,12 +108,8 @@ def _row_finding(code: Code, call: ast.Call) -> Finding:
         missing = [_NO_RUNTIME]
     else:
         fix = code.fix("index the file's records once", _indexed(code, call), unless=missing)
-    return code.finding(
-        call,
-        "pandas parses the file from its start for every row; index the records with `perflint_runtime.CsvRows`",
-        fix,
-        missing,
-    )
+    told = "pandas parses the file from its start for every row; index the records with `perflint_runtime.CsvRows`"
+    return code.finding(call, told, fix, missing)
 
 
 def _skips_by_row(code: Code, call: ast.Call) -> bool:
@@ -121,25 +120,33 @@ def _skips_by_row(code: Code, call: ast.Call) -> bool:
     few = argument(call, None, "nrows") or argument(call, None, "chunksize")
     if few is None:
         return False
+    files = names_behind(code.flow, *(n.id for part in call.args[:1] for n in ast.walk(part) if isinstance(n, ast.Name)))
+    others = {d.value for name in files for d in code.flow.definitions_of(name) if d.kind == "for"}
     names = {n.id for n in ast.walk(skip) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    varying = {name for name in names if _varies(code, name)}
+    varying = {name for name in names if _varies(code, name, others)}
     return bool(varying) and not _is_sequential(code, call, varying)
 
 
-def _varies(code: Code, name: str) -> bool:
-    """Whether a name in `skiprows` is a parameter or a loop variable, directly or through assignments."""
+def _varies(code: Code, name: str, others: set[ast.expr | None]) -> bool:
+    """Whether a name is a parameter or a variable of a loop, but for `others`, which come to another file in each round."""
     return any(
-        definition.kind == "for" or (definition.kind == "parameter" and _is_row_parameter(code, definition.name))
+        (definition.kind == "for" and definition.value not in others)
+        or (definition.kind == "parameter" and _is_row_parameter(code, definition.name))
         for behind in names_behind(code.flow, name)
         for definition in code.flow.definitions_of(behind)
     )
 
 
-_ROW_PARAMETERS = words("i idx index row item n k line lineno row_idx row_index sample_idx offset")
+_ROW_PARAMETERS = words("i idx index row item line lineno row_idx row_index sample_idx offset")
 
 
 def _is_row_parameter(code: Code, name: str) -> bool:
-    return name not in ("self", "cls") and (code.scope.name == "__getitem__" or name in _ROW_PARAMETERS)
+    if code.scope.name == "__getitem__" or name not in _ROW_PARAMETERS:
+        return code.scope.name == "__getitem__" and name not in ("self", "cls")
+    bound = [parameter.arg for parameter in code.scope.parameters].index(name) - (code.scope.owner is not None)
+    given = [argument(site.node, bound, name) for site in code.facts.inference.callers.sites(code.scope).sites]
+    # the same few lines of each file: where its head ends, say
+    return not given or not all(value is None or isinstance(value, ast.Constant) for value in given)
 
 
 def _is_sequential(code: Code, call: ast.Call, names: set[str]) -> bool:
@@ -153,20 +160,26 @@ def _is_sequential(code: Code, call: ast.Call, names: set[str]) -> bool:
 
 
 def _is_shared_file(code: Code, call: ast.Call) -> bool:
-    """Whether `__getitem__` reads the same file for every item: its path does not depend on the item."""
-    if not call.args or len(code.scope.parameters) < 2:
+    """Whether `__getitem__` reads a file that holds many items: the same one for all, or one whose rows the item picks."""
+    if not call.args or len(code.scope.parameters) < 2 or is_conditional(code.scope, call):
         return False
-    named = [n.id for n in ast.walk(call.args[0]) if isinstance(n, ast.Name)]
-    return code.scope.parameters[1].arg not in names_behind(code.flow, *named) or _is_chunk_lookup(code, call)
+    if reads_for_item(code.facts, code.scope, call):
+        return False
+    return same_for_all_items(code.facts, code.scope, call.args[0]) or _is_chunk_lookup(code, call)
 
 
 def _is_chunk_lookup(code: Code, call: ast.Call) -> bool:
-    """A file that holds many items: the item's row is picked from the frame that was read."""
+    """A file that holds many items: rows that depend on the item are picked from the frame that was read."""
     for node in code.flow.order:
-        if isinstance(node, ast.Attribute) and node.attr in ("loc", "iloc"):
-            read = [d.value for d in code.flow.reaching.get(node.value, ()) if d.value is not None] or [node.value]
-            if any(inner is call for value in read for inner in ast.walk(value)):
-                return True
+        match node:
+            case ast.Subscript(value=ast.Attribute(value=frame, attr="loc" | "iloc"), slice=picked):
+                read = [d.value for d in code.flow.reaching.get(frame, ()) if d.value is not None] or [frame]
+                if any(inner is call for value in read for inner in ast.walk(value)):
+                    rows = picked.elts[0] if isinstance(picked, ast.Tuple) and picked.elts else picked
+                    # where a window of the whole frame is drawn, the item says which file is read, and no more
+                    named = [n.id for n in ast.walk(rows) if isinstance(n, ast.Name)]
+                    if code.scope.parameters[1].arg in names_behind(code.flow, *named, but_for=call):
+                        return True
     return False
 
 

@@ -32,26 +32,31 @@ loader = DataLoader(Lines(), num_workers=4)
 ```
 
 ## When it stays silent
-When the dataset, or what it calls, names workers, ranks, shards or random numbers, with a `worker_init_fn`, when the number of
-workers is not known, and for datasets that are not the project's own, which mostly split themselves.
+When the dataset, or what it calls, names workers, ranks, shards or random numbers, with a `worker_init_fn`, when there is one
+worker, or it is not known how many there are, and for datasets that are not the project's own, which mostly split themselves:
+so do the streams of `datasets` and `webdataset`, also where a dataset of the project goes over one.
 
 ## Fix safety
 There is no fix: who gets which sample is for you to say.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import DATA_LOADER, Code, Finding, LoaderCall, Severity, called_from, rule
+from perflint.api import DATA_LOADER, Code, Finding, LoaderCall, Scope, Severity, called_from, flow_of, path_of, rule
 
 _SPLITS = re.compile(rb"(?i)worker|rank|shard|world_size|split|rand|shuffle|sample|queue|socket|recv|while True")
+
+_STREAMS = re.compile(rb"\bload_dataset\b|\bwebdataset\b|\blitdata\b|\bStreamingDataset\b")
+"""What makes a stream that gives each worker its share of its files, also inside of another dataset."""
 
 
 @rule(category="data-loading", severity=Severity.WARNING, calls=[DATA_LOADER], near=[("IterableDataset",), ("__iter__",)])
 def check(code: Code) -> Iterator[Finding]:
     """Report each loader whose workers repeat each other."""
     for loader in code.loaders():
-        if not loader.workers or loader.gives("worker_init_fn") is not False or not loader.knows_all_datasets:
+        if loader.workers in (None, 0, 1) or loader.gives("worker_init_fn") is not False or not loader.knows_all_datasets:
             continue
         if loader.datasets and all(d.is_iterable for d in loader.datasets) and not _may_split(code, loader):
             message = f"each of the {loader.workers} workers yields all samples; give each its share by `get_worker_info()`"
@@ -61,4 +66,24 @@ def check(code: Code) -> Iterator[Finding]:
 def _may_split(code: Code, loader: LoaderCall) -> bool:
     """Whether something that a dataset runs or is made of may tell workers apart, or yield what differs between them."""
     scopes = [scope for dataset in loader.datasets for scope in dataset.cls.methods.values()]
-    return not scopes or any(_SPLITS.search(called.text) for scope in scopes for called in called_from(code.facts, scope))
+    if not scopes or any(_SPLITS.search(called.text) for scope in scopes for called in called_from(code.facts, scope)):
+        return True
+    streams = any(_goes_over_attribute(scope) for scope in scopes if scope.name == "__iter__")
+    return streams and code.facts.project.program_may_hold(code.source.path, _STREAMS)
+
+
+def _goes_over_attribute(scope: Scope) -> bool:
+    """Whether a function goes over what its object holds, which may be such a stream: `for sample in self.source`."""
+    for node in flow_of(scope).order:
+        match node:
+            case ast.For(iter=source) | ast.comprehension(iter=source) | ast.YieldFrom(value=source):
+                taken = [source]
+            case ast.Call(func=ast.Name(id="iter"), args=taken):
+                pass
+            case _:
+                continue
+        if any(isinstance(part, ast.Call) for part in taken):
+            taken = [argument for call in taken if isinstance(call, ast.Call) for argument in call.args]
+        if any((path_of(part) or "").startswith("self.") for part in taken):
+            return True
+    return False

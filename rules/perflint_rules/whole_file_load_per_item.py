@@ -31,7 +31,8 @@ A handle that cannot be shared by processes (HDF5, LMDB) is opened by the first 
 
 ## When it stays silent
 When the path depends on the item, or may; under a condition, such as a cache that is filled once; where a decorator keeps what
-a function gives (`lru_cache`); with `mmap_mode`. For `h5py.File`, which opens a file in 0.1 to 0.2 ms and reads nothing yet,
+a function gives (`lru_cache`); with `mmap_mode`; when another argument, a `seek` or the member of an archive says what the item
+needs; for a dataset of one item. For `h5py.File`, which opens a file in 0.1 to 0.2 ms and reads nothing yet,
 select it to see it.
 
 ## Fix safety
@@ -41,7 +42,18 @@ There is no fix: what is kept takes memory in each worker, and whether the file 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, argument, is_conditional, rule, runs_per_item, same_for_all_items
+from perflint.api import (
+    Code,
+    Cost,
+    Finding,
+    Severity,
+    argument,
+    is_conditional,
+    reads_for_item,
+    rule,
+    runs_per_item,
+    same_for_all_items,
+)
 
 _READERS = (
     *(f"pandas.read_{kind}" for kind in ("csv", "parquet", "pickle", "json", "hdf", "excel", "feather")),
@@ -65,7 +77,9 @@ def check(code: Code) -> Iterator[Finding]:
         path = argument(call, 0, "path")
         if path is None or any(k.arg is None or k.arg in _PARTS for k in call.keywords) or is_conditional(code.scope, call):
             continue
-        if runs_per_item(code.facts, code.scope) and same_for_all_items(code.facts, code.scope, path):
+        if not runs_per_item(code.facts, code.scope) or reads_for_item(code.facts, code.scope, call):
+            continue
+        if same_for_all_items(code.facts, code.scope, path):
             name = ast.unparse(call.func)
             did, severity = "reads all of the same file for each sample; read it once, and keep it", None
             if code.is_external(call.func, "h5py.File"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
+from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.training.datasets import is_conditional, runs_at_first, runs_per_item, same_for_all_items
 
 DATA = """
@@ -131,3 +132,29 @@ def test_a_cache_that_is_filled_once_is_conditional() -> None:
     program = Program("def f(self):\n    if self.x is None:\n        a  #?\n    b  #?\n")
     assert is_conditional(*program.at(mark=1))
     assert not is_conditional(*program.at(mark=2))
+
+
+KEPT = """
+class Rows:
+    def __getitem__(self, index):
+        {guard}
+        self.rows = load(self.path)
+        return self.rows[index]
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "expected"),
+    [
+        ("if self.rows is not None: return self.rows[index]", True),
+        ("if hasattr(self, 'rows'): return self.rows[index]", True),
+        ("known = getattr(self, 'other'), self.rows\n        if known[1]: return known", True),
+        ("if index < 0: return None", False),
+        ("if self.rows is not None: print(self.rows)", False),
+        ("if self.rows is None: raise ValueError", False),
+    ],
+)
+def test_behind_a_return_of_what_is_kept_it_runs_once(guard: str, expected: bool) -> None:
+    program = Program(KEPT.format(guard=guard))
+    scope = program.scope("Rows.__getitem__")
+    assert is_conditional(scope, flow_of(scope).calls_named["load"][0]) is expected

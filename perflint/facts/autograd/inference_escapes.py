@@ -12,6 +12,7 @@ from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, Region, flow_of
 from perflint.facts.dataflow.uses import is_changed_in_place
 from perflint.facts.facts import Facts
+from perflint.facts.operations import operations
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.values import Alternative, External, Object, Output, Tensor, Value
 from perflint.source.records import dataclass
@@ -48,6 +49,7 @@ def _named(facts: Facts, scope: Scope, inside: Region, definition: Definition, m
     outside = [use for use in flow.uses[definition] if use not in inside]
     if any(_takes_key(flow, use) for use in outside):
         return  # of a dict of tensors nothing is known
+    outside = [use for use in outside if not _gives_ordinary(flow, use)]
     for use in outside if value.may(_is_tensor) or _runs_network(value, made) else ():
         if any(end.use is GradUse.BACKWARD for end in graph_ends(facts, scope, use)):
             yield _gives(f"`{name}` is an inference tensor, and line {use.lineno}", _is_saved(facts, scope, use))
@@ -58,6 +60,34 @@ def _named(facts: Facts, scope: Scope, inside: Region, definition: Definition, m
         yield InferenceEscape(f"the parameters of `{name}` are inference tensors, so it gets no gradients", False)
     if value.may(_is_tensor):
         yield from _handed_on(facts, scope, made, returned=False)
+
+
+def _gives_ordinary(flow: Flow, use: ast.expr) -> bool:
+    """Whether only what is computed from a tensor is used, and from nothing else: `target.clone()`, `(target + 1) * 2`.
+
+    Outside of the region that is an ordinary tensor, and no graph is recorded that might save the tensor itself.
+    """
+    node: ast.AST = use
+    while True:
+        parent = flow.parent.get(node)
+        match parent:
+            case ast.Subscript(value=ast.expr() as whole, ctx=ast.Load()) if whole is node:
+                node = parent
+            case ast.Attribute(attr=name):
+                call, row = flow.parent.get(parent), operations.method(name)
+                if not isinstance(call, ast.Call) or call.func is not parent:
+                    node = parent  # `output.logits`, `target.T`
+                    continue
+                if row is None or row.writes:
+                    return False
+                if row.only_computes:
+                    others = (n for part in (*call.args, *call.keywords) for n in ast.walk(part))
+                    return not any(isinstance(n, ast.Name) for n in others)
+                node = call
+            case ast.BinOp(left=left, right=right):
+                return isinstance(right if left is node else left, ast.Constant)
+            case _:
+                return isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub)
 
 
 def _may_be_list(flow: Flow, use: ast.expr, value: Value) -> bool:

@@ -35,6 +35,45 @@ def keeps_for_later(flow: Flow, block: Block) -> bool:
     )
 
 
+def is_behind_kept(flow: Flow, node: ast.AST) -> bool:
+    """Whether a node stands behind a return of what was made the last time: it runs once, and what it makes is kept.
+
+    `if self.rows is not None: return`, and then `self.rows = ...`.
+    """
+    statement: ast.AST = flow.statement(node)
+    while isinstance(statement, ast.stmt) and statement is not flow.scope.node:
+        siblings = flow.siblings(statement)
+        above = siblings[: siblings.index(statement)] if statement in siblings else []
+        if any(isinstance(other, ast.If) and _returns_kept(flow, other, siblings) for other in above):
+            return True
+        statement = flow.parent.get(statement, flow.scope.node)
+    return False
+
+
+def _returns_kept(flow: Flow, guard: ast.If, siblings: list[ast.stmt]) -> bool:
+    """Whether a branch returns if there is something that is stored behind it."""
+    if guard.orelse or not isinstance(guard.body[-1], ast.Return):
+        return False
+    behind = siblings[siblings.index(guard) + 1 :]
+    asked = _asked_for(flow, guard.test)
+    stored = {path_of(s.value if isinstance(s, ast.Subscript) else s) for s in flow.stores if flow.order[s] > flow.order[guard]}
+    stored |= {d.name for d in flow.definitions if d.name in flow.outer_names}
+    return bool(asked & stored) or any(_calls_setter(flow, behind, path) for path in asked)
+
+
+def _asked_for(flow: Flow, test: ast.expr) -> set[str]:
+    """What a condition asks for: `self.rows`, also by `hasattr(self, "rows")`, or by a name for `self.rows.get(key)`."""
+    nodes = list(walk(test))
+    for read in [n for n in nodes if isinstance(n, ast.Name)]:
+        nodes += [n for d in flow.reaching.get(read, ()) if d.kind == "assign" and d.value is not None for n in walk(d.value)]
+    asked = {path_of(node) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))} - {None}
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Name(id="hasattr"), args=[ast.expr() as owner, ast.Constant(value=str(name))]):
+                asked.add(f"{path_of(owner)}.{name}")
+    return {path for path in asked if path is not None}
+
+
 def _follows_phase(flow: Flow, guard: ast.If | ast.IfExp) -> bool:
     """`if late != was_late: was_late = late`, where `late` is `step >= warmup`: once, when the phase changes."""
     match guard:

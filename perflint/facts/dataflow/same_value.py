@@ -67,16 +67,21 @@ def first_definitions(flow: Flow, *definitions: Definition) -> list[Definition]:
     return found
 
 
-def names_behind(flow: Flow, *names: str) -> set[str]:
-    """Some variables, and those from which they are computed anywhere in the scope."""
+def names_behind(flow: Flow, *names: str, but_for: ast.expr | None = None) -> set[str]:
+    """Some variables, and those from which they are computed anywhere in the scope.
+
+    but_for: an expression; what the values that hold it are computed from does not count.
+    """
     found: set[str] = set()
     pending = [*names]
     while pending:
         name = pending.pop()
         if name not in found:
             found.add(name)
-            values = (definition.value for definition in flow.definitions_of(name))
-            pending += [n.id for value in values if value is not None for n in ast.walk(value) if isinstance(n, ast.Name)]
+            for value in (d.value for d in flow.definitions_of(name) if d.value is not None):
+                inside = list(ast.walk(value))
+                if all(node is not but_for for node in inside):
+                    pending += [node.id for node in inside if isinstance(node, ast.Name)]
     return found
 
 

@@ -7,8 +7,10 @@ import re
 from typing import Final
 
 from perflint.facts.dataflow.definitions import Definition, path_of
-from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_guarded
+from perflint.facts.dataflow.latches import is_behind_kept
+from perflint.facts.dataflow.same_value import names_behind
 from perflint.facts.facts import Facts
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
@@ -17,6 +19,7 @@ from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.decorators import memoises
 from perflint.facts.values.values import Alternative, ClassRef, External, Sequence
 from perflint.source.syntax import Scope
+from perflint.source.texts import last_name
 from perflint.source.words import words
 
 DATASET_BASES: Final = words(
@@ -84,7 +87,8 @@ def _gets_number(site: CallSite) -> bool:
 
 def _sites_each_time(facts: Facts, scope: Scope) -> list[CallSite]:
     """The calls of a function but for those behind a look whether it was done: `if self.rows is None: self.load()`."""
-    return [site for site in facts.inference.callers.sites(scope).sites if not is_guarded(flow_of(site.scope), site.node)]
+    sites = ((site, flow_of(site.scope)) for site in facts.inference.callers.sites(scope).sites)
+    return [site for site, flow in sites if not is_guarded(flow, site.node) and not is_behind_kept(flow, site.node)]
 
 
 def _is_item_method(facts: Facts, scope: Scope) -> bool:
@@ -95,7 +99,10 @@ def _is_item_method(facts: Facts, scope: Scope) -> bool:
 
 def is_conditional(scope: Scope, node: ast.AST) -> bool:
     """Whether something decides if a node runs when its function does: a cache that is filled once, say."""
-    return any(block.kind in ("then", "else", "handler", "operand", "case") for block in flow_of(scope).block[node].ancestry())
+    flow = flow_of(scope)
+    if any(block.kind in ("then", "else", "handler", "operand", "case") for block in flow.block[node].ancestry()):
+        return True
+    return is_behind_kept(flow, node)
 
 
 def same_for_all_items(facts: Facts, scope: Scope, node: ast.expr, depth: int = REACH) -> bool:
@@ -107,10 +114,12 @@ def same_for_all_items(facts: Facts, scope: Scope, node: ast.expr, depth: int = 
     match node:
         case ast.Constant():
             return True
+        case ast.Name() | ast.Attribute() if _is_moved_in(flow_of(scope), node):
+            return False
         case ast.Name():
             return _is_same_name(facts, scope, node, depth)
         case ast.Attribute(value=value):
-            return _is_kept(scope, node) and same_for_all_items(facts, scope, value, depth)
+            return _is_kept(facts, scope, node) and same_for_all_items(facts, scope, value, depth)
         case ast.JoinedStr(values=parts):
             return all(same_for_all_items(facts, scope, part, depth) for part in parts)
         case ast.FormattedValue(value=value):
@@ -126,12 +135,27 @@ def same_for_all_items(facts: Facts, scope: Scope, node: ast.expr, depth: int = 
     return False
 
 
-def _is_kept(scope: Scope, node: ast.Attribute) -> bool:
+def depends_on_item(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression is computed from what differs between items: their number, or an argument that does."""
+    flow = flow_of(scope)
+    behind = names_behind(flow, *(n.id for n in ast.walk(node) if isinstance(n, ast.Name)))
+    taken = (d for name in behind for d in flow.definitions_of(name) if d.kind == "parameter")
+    return any(not _is_same_argument(facts, scope, definition.name, REACH) for definition in taken)
+
+
+def _is_moved_in(flow: Flow, node: ast.expr) -> bool:
+    """Whether a function moves to a place in an open file, `file.seek(self.starts[index])`: what is read there differs."""
+    calls = (c for c in flow.calls_named.get("seek", ()) if not all(isinstance(a, ast.Constant) for a in c.args))
+    return any(path_of(call.func) == f"{path_of(node)}.seek" for call in calls)
+
+
+def _is_kept(facts: Facts, scope: Scope, node: ast.Attribute) -> bool:
     """Whether no code that runs per item assigns an attribute."""
     flow = flow_of(scope)
     if flow.reaching.get(node) or flow.definitions_of(path_of(node) or ""):
         return False
-    per_item = [m for m in scope.owner.methods_assigning(node.attr) if m.name in ITEM_METHODS] if scope.owner else []
+    assigning = scope.owner.methods_assigning(node.attr) if scope.owner else []
+    per_item = [method for method in assigning if method.name in ITEM_METHODS or runs_per_item(facts, method)]
     return not any(isinstance(s, ast.Attribute) and s.attr == node.attr for m in per_item for s in flow_of(m).stores)
 
 
@@ -164,6 +188,43 @@ def _is_same_argument(facts: Facts, scope: Scope, name: str, depth: int) -> bool
         if given is None or not same_for_all_items(facts, site.scope, given, depth - 1):
             return False
     return found.complete and bool(found.sites)
+
+
+_PARSES_ALL = frozenset(("read_csv", "read_table"))
+"""Readers of text, which parse all lines, whichever are asked for."""
+
+
+def reads_for_item(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether what a call reads of a file is for one item: a part or a member that depends on it, or there is but one item."""
+    if _holds_one_item(scope) or _takes_members(facts, scope, call):
+        return True
+    asked = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    return last_name(call.func) not in _PARSES_ALL and any(depends_on_item(facts, scope, part) for part in asked)
+
+
+def _takes_members(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """`with np.load(path) as arrays: arrays[self.names[index]]`: of an archive, only members that are asked for are read.
+
+    An array is no context manager, so what `with` opens is an archive; else the name of its file has to say so.
+    """
+    if not facts.inference.value(scope, call.func).must(lambda a: a == External("numpy.load")):
+        return False
+    flow = flow_of(scope)
+    opened = [definition for definition in flow.definitions if definition.value is call]
+    entered = any(definition.kind == "with" for definition in opened)
+    if not entered and not any("npz" in ast.unparse(path).lower() for path in call.args[:1]):
+        return False
+    uses = [use for definition in opened for use in flow.uses[definition]] or [call]
+    parents = (flow.parent.get(use) for use in uses)
+    members = [parent.slice for parent in parents if isinstance(parent, ast.Subscript) and parent.slice not in uses]
+    return bool(members) and all(depends_on_item(facts, scope, member) for member in members)
+
+
+def _holds_one_item(scope: Scope) -> bool:
+    """Whether the dataset of a method has one item, which is made once in an epoch."""
+    counter = scope.owner.methods.get("__len__") if scope.owner is not None else None
+    given = [statement.value for statement in flow_of(counter).returns] if counter is not None else []
+    return bool(given) and all(isinstance(value, ast.Constant) and value.value == 1 for value in given)
 
 
 _LIMITS = re.compile(r"max_(?:items|samples|examples|images)$|limit$")
