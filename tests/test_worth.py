@@ -679,6 +679,8 @@ if __name__ == "__main__":
         ("test_run.py", "validate(model, loader)", False),
         ("test_run.py", "learn(model, loader, optimizer)", True),
         ("run.py", "validate(model, loader)", True),
+        ("tools/debug_nan.py", "learn(model, loader, optimizer)", False),
+        ("tools/debugger_free.py", "learn(model, loader, optimizer)", True),
     ],
 )
 def test_anomaly_mode_of_an_evaluation_records_nothing(project: Project, path: str, call: str, told: bool) -> None:
