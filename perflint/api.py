@@ -29,8 +29,6 @@ from perflint.facts.autograd.gradflow import (
     backward_below,
     backward_in,
     graph_ends,
-    stored_for_training,
-    tensor_ends,
     trains_near,
 )
 from perflint.facts.autograd.gradients import READS_GRADIENTS, clears_gradients, gradients_untouched, leaves_gradients_alone
@@ -41,6 +39,7 @@ from perflint.facts.autograd.kept_graphs import graph_noticed
 from perflint.facts.autograd.without_graph import is_known_function
 from perflint.facts.compiled.compiled import Root
 from perflint.facts.compiled.graph_breaks import GraphBreak
+from perflint.facts.dataflow.conditions import conditions, exclude_each_other
 from perflint.facts.dataflow.definitions import Block, Definition, Loop, path_of
 from perflint.facts.dataflow.flow import Flow, Region, flow_of
 from perflint.facts.dataflow.guards import (
@@ -343,6 +342,7 @@ __all__ = [
     "clears_gradients",
     "comes_from_host",
     "computes_with_network",
+    "conditions",
     "copied_source",
     "creates_module",
     "decorate",
@@ -355,6 +355,7 @@ __all__ = [
     "evaluated_by_flag",
     "evaluated_in_training",
     "evaluates",
+    "exclude_each_other",
     "feared",
     "feeds_rnn",
     "find_method",
@@ -472,12 +473,10 @@ __all__ = [
     "stays_inside",
     "step_definitions",
     "steps_environment",
-    "stored_for_training",
     "stranger",
     "surgery",
     "suspends",
     "target_of",
-    "tensor_ends",
     "timed_without_wait",
     "trainer_sets_anomaly_mode",
     "training_loop",

@@ -679,6 +679,8 @@ if __name__ == "__main__":
         ("test_run.py", "validate(model, loader)", False),
         ("test_run.py", "learn(model, loader, optimizer)", True),
         ("run.py", "validate(model, loader)", True),
+        ("tools/debug_nan.py", "learn(model, loader, optimizer)", False),
+        ("tools/debugger_free.py", "learn(model, loader, optimizer)", True),
     ],
 )
 def test_anomaly_mode_of_an_evaluation_records_nothing(project: Project, path: str, call: str, told: bool) -> None:
@@ -763,6 +765,7 @@ import argparse
 
 import torch
 
+USE_AMP, DTYPE = False, "bfloat16"
 parser = argparse.ArgumentParser()
 parser.add_argument("--clip", type=float, default={clip})
 args = parser.parse_args()
@@ -785,6 +788,11 @@ train(model, optimizer, loader)
 @pytest.mark.parametrize(
     ("clip", "scales", "enabled", "command", "told"),
     [
+        ("1.0", "True", "USE_AMP", "python train.py", False),
+        ("1.0", "True", "DTYPE == 'float16'", "python train.py", False),
+        ("1.0", "True", "DTYPE == 'bfloat16'", "python train.py", True),
+        ("1.0", "True", "torch.bfloat16 == torch.float16", "python train.py", False),
+        ("1.0", "True", "torch.half == torch.float16", "python train.py", True),
         ("1.0", "True", "scales", "python train.py", True),
         ("0.0", "True", "scales", "python train.py", False),
         ("0.0", "True", "scales", "python train.py --clip 5", True),
@@ -796,6 +804,30 @@ def test_an_error_behind_an_option_that_nobody_gives_is_on_request(
     project: Project, clip: str, scales: str, enabled: str, command: str, told: bool
 ) -> None:
     project.write({"train.py": CLIPS.format(clip=clip, scales=scales, enabled=enabled), "run.sh": command})
+    assert ("clip-before-unscale" in {rule for rule, _ in project.rules()}) is told
+
+
+READY = """\
+import torch
+
+from precision import ready
+
+
+def train(model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for x in loader:
+        optimizer.zero_grad()
+        scaler.scale(model(x.cuda()).sum()).backward()
+        ready(scaler, optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+@pytest.mark.parametrize(("below", "told"), [("scaler.unscale_(optimizer)", False), ("print(scaler.get_scale())", True)])
+def test_gradients_may_be_unscaled_by_another_file(project: Project, below: str, told: bool) -> None:
+    project.write({"train.py": READY, "precision.py": f"def ready(scaler, optimizer):\n    {below}\n"})
     assert ("clip-before-unscale" in {rule for rule, _ in project.rules()}) is told
 
 

@@ -18,7 +18,8 @@ loader = DataLoader(dataset, batch_size=8)
 ```
 
 ## When it stays silent
-Where the number of workers is not a literal, and where arguments come by `**kwargs`.
+Where the number of workers is not a literal, where the call runs only with some (`if NUM_WORKERS > 0:`), and where arguments
+come by `**kwargs`.
 
 ## Fix safety
 Safe where nothing catches the error: the call cannot succeed as it stands. With a `batch_sampler` there is no fix: one of
@@ -42,6 +43,8 @@ from perflint.api import (
     Obligation,
     Severity,
     any_layout,
+    conditions,
+    flow_of,
     remove_keyword,
     rule,
 )
@@ -68,10 +71,24 @@ def check(code: Code) -> Iterator[Finding]:
                     )
 
 
+def _is_for_workers(loader: LoaderCall) -> bool:
+    """Whether the call runs only where there are workers: `if NUM_WORKERS > 0:`."""
+    workers = loader.argument("num_workers")
+    if workers is None or isinstance(workers, ast.Constant):
+        return False
+    for test, holds in conditions(flow_of(loader.scope), loader.call):
+        left, wants_none = test, False
+        if isinstance(test, ast.Compare):
+            left, wants_none = test.left, isinstance(test.ops[0], (ast.Eq, ast.Lt, ast.LtE))
+        if ast.unparse(left) == ast.unparse(workers) and holds is not wants_none:
+            return True
+    return False
+
+
 def _refused(loader: LoaderCall) -> Iterator[tuple[str, str]]:
     if any(keyword.arg == "non_blocking" for keyword in loader.call.keywords):
         yield "non_blocking", "`non_blocking` is an argument of copies"
-    if loader.workers == 0:
+    if loader.workers == 0 and not _is_for_workers(loader):
         if type(loader.literal("prefetch_factor", None)) is int:
             yield "prefetch_factor", "`prefetch_factor` needs workers"
         if loader.literal("persistent_workers", False) is True:

@@ -29,6 +29,7 @@ cache when memory runs short, and not before.
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0` or a test of free memory, in an exception handler, once per epoch or between phases.
+For `gc.collect(0)` and `gc.collect(1)`, which look at young objects only.
 To ask whether there is a GPU (`if torch.cuda.is_available():`) is no guard.
 In evaluations, in functions that are named for trying out what fits into memory (`find_batch_size`) or that measure how much
 memory is taken (`reset_peak_memory_stats`), select it to see it. So where another library needs memory of the GPU,
@@ -56,6 +57,7 @@ from perflint.api import (
     LoopKind,
     Obligation,
     Severity,
+    argument,
     delete_statement,
     rule,
     untimed,
@@ -91,9 +93,9 @@ _FINALIZES = Obligation(Kind.UNKNOWN_CODE, "finalizers run at another time")
 def check(code: Code) -> Iterator[Finding]:
     """Report each call that frees memory in code that runs each step."""
     for call in code.calls_to(*_FREES):
-        if not code.is_hot(call) or _is_on_purpose(code, call):
-            continue
         collects = code.is_external(call.func, "gc.collect")
+        if not code.is_hot(call) or _is_on_purpose(code, call) or (collects and _is_young(code, call)):
+            continue
         missing = [_RUNS_SHORT, _FINALIZES if collects else None, *_relied_upon(code, call), *code.replaced(*_FREES)]
         if not collects and not code.is_external(call.func, "torch.cuda.empty_cache"):
             missing.append(code.caught(call))  # without such a device it raises; CUDA's does nothing then
@@ -108,6 +110,12 @@ def check(code: Code) -> Iterator[Finding]:
         trains = trains and not _is_for_others(code, call)
         trains = trains and not any(code.calls("reset_peak_memory_stats", "reset_max_memory_allocated"))
         yield code.finding(call, message, fix, missing, severity=None if trains else Severity.INFO)
+
+
+def _is_young(code: Code, call: ast.Call) -> bool:
+    """`gc.collect(0)` looks at what has been made since the last time."""
+    generation = argument(call, 0, "generation")
+    return generation is not None and code.value(generation).literal in (0, 1)
 
 
 def _unrolls(code: Code, call: ast.Call) -> bool:

@@ -104,12 +104,12 @@ def _runs_once(facts: Facts, scope: Scope, depth: int, loops: bool) -> bool:
     )
 
 
-def goes_backward_once(facts: Facts, scope: Scope, statement: ast.stmt) -> bool:
-    """Whether a statement goes backward, and a program runs it once: no loop is around it, in it, or in what it calls."""
+def goes_backward_once(facts: Facts, scope: Scope, *statements: ast.stmt) -> bool:
+    """Whether statements go backward, and a program runs them once: no loop is around them, in them, or in what they call."""
     flow = flow_of(scope)
-    if flow.loop(statement) is not None or not runs_once(facts, scope):
+    if any(flow.loop(statement) is not None for statement in statements) or not runs_once(facts, scope):
         return False
-    inside = set(ast.walk(statement))
+    inside = {node for statement in statements for node in ast.walk(statement)}
     called = (target for call in flow.calls if call in inside for target in facts.loops.targets(scope, call))
     loops = any(loop.node in inside for loop in flow.loops) or any(map(facts.loops.kinds, called))
     return not loops and any(call in inside for call in flow.calls_named["backward"])

@@ -361,6 +361,11 @@ def _skips_the_rest(flow: Flow, guard: ast.If) -> bool:
     return leaves and is_periodic(flow, guard.test, negated=True) and not _is_rare(guard.test)
 
 
+def leaves_block(body: list[ast.stmt]) -> bool:
+    """Whether nothing behind some statements runs: they end in `return`, `break`, `raise` or `sys.exit()`."""
+    return bool(body) and (isinstance(body[-1], _LEAVING) or _ends_program(body[-1]))
+
+
 def _ends_program(statement: ast.stmt) -> bool:
     """`sys.exit(1)`."""
     called = statement.value if isinstance(statement, ast.Expr) else None
@@ -373,7 +378,7 @@ def is_behind_the_end(flow: Flow, node: ast.AST) -> bool:
     while isinstance(statement, ast.stmt) and statement is not flow.scope.node:
         siblings = flow.siblings(statement)
         above = siblings[: siblings.index(statement)] if siblings else []  # a lambda's only statement has none
-        if any(isinstance(other, _LEAVING) or _ends_program(other) for other in above):
+        if any(leaves_block([other]) for other in above):
             return True
         statement = flow.parent.get(statement, flow.scope.node)
     return False

@@ -187,7 +187,7 @@ def _rounds(
     for loop in flow.block[node].loops():
         if loop.statement is None or not _trains(facts, scope, loop, network):
             continue
-        if not is_new_each_round(flow, loop, network) and not ends_with(flow, loop, node):
+        if not is_new_each_round(flow, loop, network) and not ends_with(facts, scope, loop, node):
             if chosen or _is_chosen(flow, node, loop.block, place):
                 yield _Round(scope, loop, node, network)
         return

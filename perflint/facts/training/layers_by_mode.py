@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
+from perflint.facts.dataflow.conditions import branch_test
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import can_be_parsed
-from perflint.facts.training.left_out import branch_test
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.classes import find_method

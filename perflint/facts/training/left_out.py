@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint.facts.dataflow.conditions import branch_test
 from perflint.facts.dataflow.definitions import Block
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
@@ -59,16 +60,6 @@ def hot_sites(facts: Facts, scope: Scope) -> list[CallSite]:
         return loops.hot_calls(scope)
     sites = facts.inference.callers.forward_sites(scope)
     return [site for site in sites if loops.step_loop(site.scope, site.node) or loops.heat(site.scope) is not None]
-
-
-def branch_test(block: Block, node: ast.AST) -> tuple[ast.expr, bool] | None:
-    """The test that decides about a block, and what it must give for a node in it to run; None where nothing decides."""
-    match block.node:
-        case ast.If(test=test) if block.kind in ("then", "else"):
-            return test, block.kind == "then"
-        case ast.IfExp(test=test, body=body) if node is not test:
-            return test, any(part is node for part in ast.walk(body))
-    return None
 
 
 def _tested(block: Block, node: ast.AST) -> tuple[ast.Name, bool, bool] | None:

@@ -79,7 +79,7 @@ def left_in_evaluation(facts: Facts, scope: Scope) -> Iterator[LeftInEvaluation]
         happens = list(_events(facts, scope, inside, _DEPTH))
         for network in dict.fromkeys(e.network for e in happens if e.act is _Act.EVALUATES and e.network is not None):
             at = _last_switch(happens, network)
-            if network in told or at is None or is_new_each_round(flow, loop, network) or ends_with(flow, loop, at):
+            if network in told or at is None or is_new_each_round(flow, loop, network) or ends_with(facts, scope, loop, at):
                 continue
             if not facts.project.program_holds(scope.module.source.path, optimized(network)):
                 continue

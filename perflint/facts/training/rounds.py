@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Final
 
+from perflint.facts.dataflow.conditions import conditions
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.dataflow.guards import once_then_leaves
 from perflint.facts.facts import Facts
 from perflint.facts.values.bound_arguments import given
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words
 
-_LEAVES: Final = (ast.Break, ast.Return, ast.Raise)
 _DEPTH: Final = 3
 """How many calls deep a round is searched for what replaces parameters."""
 _HOPS: Final = 3
@@ -64,28 +66,80 @@ def is_new_each_round(flow: Flow, loop: Loop, network: str) -> bool:
     return any(loop.block in d.block.ancestry() for name in names for d in flow.definitions_of(name))
 
 
-def ends_with(flow: Flow, loop: Loop, node: ast.AST) -> bool:
-    """Whether a round that gets to a node is the last one: it leaves the loop behind it, or is asked for by its number."""
-    target = loop.node.target if isinstance(loop.node, ast.For) else None
-    counters = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)} if target is not None else set[str]()
-    for block in flow.block[node].ancestry():
-        if block is loop.block:
-            return False
-        if not isinstance(block.node, ast.If):
-            continue
-        arm = block.node.body if block.kind == "then" else block.node.orelse
-        if isinstance(arm[-1], _LEAVES) or any(_is_one_round(part, counters) for part in ast.walk(block.node.test)):
-            return True
+def ends_with(facts: Facts, scope: Scope, loop: Loop, node: ast.AST) -> bool:
+    """Whether a round that gets to a node is the last one.
+
+    It leaves the loop behind the node or takes back what the `while` asks for, or it is asked for by its number.
+    """
+    flow = flow_of(scope)
+    if _is_one(facts, scope, loop) or once_then_leaves(flow, node, loop) or _stops(flow, loop, node):
+        return True
+    return any(_is_one_round(flow, loop, test, holds) for test, holds in conditions(flow, node))
+
+
+def _is_one(facts: Facts, scope: Scope, loop: Loop) -> bool:
+    """`for epoch in range(EPOCHS)`, where that is 1."""
+    match loop.iterated:
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=[rounds]):
+            return facts.inference.value(scope, rounds).literal == 1
     return False
 
 
-def _is_one_round(test: ast.AST, counters: set[str]) -> bool:
-    """`epoch == epochs - 1`, and no `epoch % 5 == 0`."""
+def _stops(flow: Flow, loop: Loop, node: ast.AST) -> bool:
+    """`while running`, where the statements around a node have `running = False`; `while not done`, likewise."""
+    test, stopped = (loop.node.test, False) if isinstance(loop.node, ast.While) else (None, False)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, stopped = test.operand, True
+    flag = path_of(test) if test is not None else None
+    if flag is None:
+        return False
+    for around in takewhile(lambda above: flow.parent[above] is not loop.node, (node, *flow.ancestors(node))):
+        for other in flow.siblings(around) if isinstance(around, ast.stmt) else ():
+            match other:
+                case ast.Assign(targets=[target], value=ast.Constant(value=bool(value))):
+                    if path_of(target) == flag and value is stopped:
+                        return True
+    return False
+
+
+def _is_one_round(flow: Flow, loop: Loop, test: ast.expr, holds: bool) -> bool:
+    """`epoch == epochs - 1`, and no `epoch % 5 == 0`; what holds in the last one only: `epoch >= epochs - 1`."""
     match test:
-        case ast.Compare(ops=[ast.Eq()]):
-            parts = list(ast.walk(test))
-            named = any(isinstance(part, ast.Name) and part.id in counters for part in parts)
-            return named and not any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in parts)
+        case ast.Name():
+            bound = flow.reaching.get(test, frozenset())
+            values = [d.value for d in bound if d.kind == "assign" and not d.index and d.value is not None]
+            return holds and len(values) == len(bound) == 1 and _is_one_round(flow, loop, values[0], holds)
+        case ast.BoolOp(op=ast.Or(), values=values) if holds:
+            return all(_is_one_round(flow, loop, value, holds) for value in values)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if _counts_rounds(loop, left) or _counts_rounds(loop, right):
+            if isinstance(op, ast.Eq):
+                return holds and not any(
+                    isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in ast.walk(test)
+                )
+            return isinstance(op, ast.GtE if holds else ast.Lt) and _is_last(loop, left, right)
+    return False
+
+
+def _counts_rounds(loop: Loop, node: ast.expr) -> bool:
+    target = loop.node.target if isinstance(loop.node, ast.For) else None
+    counters = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)} if target is not None else set[str]()
+    return any(isinstance(part, ast.Name) and part.id in counters for part in ast.walk(node))
+
+
+def _is_last(loop: Loop, left: ast.expr, right: ast.expr) -> bool:
+    """Whether `left >= right` holds in the last round only: `epoch >= epochs - 1`, `epoch + 1 >= epochs`."""
+    counter = ast.unparse(loop.node.target) if isinstance(loop.node, ast.For) else ""
+    told = f"{ast.unparse(left)} >= {ast.unparse(right)}"
+    for node in ast.walk(loop.node.iter) if isinstance(loop.node, ast.For) else ():
+        match node:
+            case ast.Call(func=ast.Name(id="range" | "trange"), args=[end] | [_, end]):
+                bound = ast.unparse(end)
+                if told in (
+                    f"{counter} >= {bound} - 1",
+                    f"{counter} + 1 >= {bound}",
+                    f"{counter} >= {bound.removesuffix(' + 1')}",
+                ):
+                    return True
     return False
 
 

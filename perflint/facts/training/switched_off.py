@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from perflint.facts.dataflow.conditions import branch_test
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import is_behind_the_end
 from perflint.facts.facts import Facts
-from perflint.facts.training.left_out import branch_test
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.object_methods import declared_options
