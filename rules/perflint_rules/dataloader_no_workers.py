@@ -125,7 +125,7 @@ def check(code: Code) -> Iterator[Finding]:
             message = f"the main process itself makes each sample (`{work}`), and {waits} waits; {cure}"
             moves = _moves_samples(loader)
             little = idle or moves or gain_little(code, loader) or _is_made_often(code, loader)
-            little = little or not pays or is_for_evaluation(code, loader) or is_quick(loader)
+            little = little or not pays or is_for_evaluation(code, loader) or is_quick(loader.samples)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             little = little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches
             little = little or loader.ends_first

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from perflint.api import Code, External, LoaderCall, Option, Scope, ancestors, flow_of, is_behind_the_end, runs_at_first, words
-from perflint_rules.pictures import images
+from perflint_rules.pictures import images, is_quick
 
 OWN_READERS = Option("readers", (), "Names of further functions and methods that read or decode a sample")
 _DECODES = words(
@@ -79,8 +79,9 @@ def _works(code: Code, scope: Scope) -> Iterator[tuple[str, _Gain]]:
     for node in flow_of(scope).order:  # `self.images[i]`, of a dataset that this one takes its samples from
         match node:
             case ast.Subscript(value=ast.Attribute() as held, ctx=ast.Load()):
-                if images(code.at(scope).value(held)) is not None:
-                    yield ast.unparse(node), _Gain.PAYS
+                pictures = code.at(scope).value(held)
+                if images(pictures) is not None:
+                    yield ast.unparse(node), _Gain.LITTLE if is_quick(pictures) else _Gain.PAYS
 
 
 def _is_of_ready_dataset(code: Code, scope: Scope, call: ast.Call) -> bool:
