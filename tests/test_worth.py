@@ -1460,3 +1460,17 @@ def test_weights_that_a_helper_freezes_have_no_gradients_to_leave_out(project: P
     code = ATTACK_OF_A_TRAINING if freezes else ATTACK_OF_A_TRAINING.replace("= on", "= True")
     project.write({"pyproject.toml": "", "train.py": code})
     assert ("input-gradient-by-backward" in {rule for rule, _ in project.rules()}) is not freezes
+
+
+@pytest.mark.parametrize(
+    ("required", "told"),
+    [
+        ("torch==2.4.0\n", True),
+        ("torch==2.4.0+cpu\n", False),
+        ("torch --index-url https://download.pytorch.org/whl/cpu\n", False),
+        ("torch  # or torch==2.4.0+cpu\n", True),
+    ],
+)
+def test_a_project_that_asks_for_a_torch_without_a_gpu_has_none(project: Project, required: str, told: bool) -> None:
+    project.write({"requirements.txt": required, "loaders.py": LOADERS_AT_THE_TOP, "train.py": TAKEN_AT_THE_TOP})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told

@@ -13,7 +13,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.device.reads import HostRead, find_formatted, find_reads, find_truths
 from perflint.facts.device.sinks import Sinks
 from perflint.facts.device.waits import Waits
-from perflint.facts.operations.versions import depends_on, is_held_below, oldest_versions
+from perflint.facts.operations.versions import asks_for_cpu_build, depends_on, is_held_below, oldest_versions
 from perflint.facts.training.loops import Loops
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.values import Value
@@ -117,6 +117,16 @@ class Facts:
     @cached_property
     def _has_runtime(self) -> bool:
         return depends_on(self.project.root, "perflint-torch")
+
+    @property
+    def has_cpu_build(self) -> bool:
+        """Whether the project asks for a torch without a GPU."""
+        self.project.trace.note("requirements")
+        return self._has_cpu_build
+
+    @cached_property
+    def _has_cpu_build(self) -> bool:
+        return asks_for_cpu_build(self.project.root)
 
     def is_held_below(self, package: str, version: str) -> bool:
         """Whether the project's own files admit no version of a package from `version` on."""

@@ -42,9 +42,9 @@ _IS_AVAILABLE = any_layout(rb"cuda \. is_available \(")
 def is_run_without_gpu(facts: Facts, path: str) -> bool:
     """Whether a file belongs to a program that computes on the CPU.
 
-    It has an option for a GPU, and no command that the project shows gives it; a constant turns the GPU off
-    (`USE_CUDA = False`); or a script and what it imports name a device in comments alone, or none but the CPU; or all
-    trainers of Lightning are told to compute there.
+    Its requirements ask for a torch without one; it has an option for a GPU, and no command that the project shows gives it; a
+    constant turns the GPU off (`USE_CUDA = False`); or a script and what it imports name a device in comments alone, or none
+    but the CPU; or all trainers of Lightning are told to compute there.
     """
     return facts.without_gpu.get(path, lambda: _find(facts, path))
 
@@ -55,6 +55,8 @@ def is_of_mac(facts: Facts, path: str) -> bool:
 
 
 def _find(facts: Facts, path: str) -> bool:
+    if facts.has_cpu_build:
+        return True
     members = facts.project.members(path)
     if members is not None and _is_left_to_options(facts, path, members):
         return True
