@@ -29,9 +29,8 @@ for x, y in loader:
 
 ## When it stays silent
 When an operand or a view of it is bound, written to or changed in between, when somebody gets the network and may set what
-evaluates (`net.apply(drop_at_random)`), under another context manager, where an optimizer steps or a
-backward pass runs in between, for functions that draw random numbers, and outside of code that runs each step. What is
-not a network that runs again is on request.
+evaluates (`net.apply(drop_at_random)`), under another context manager, where an optimizer steps or a backward pass runs in between, for
+functions that draw random numbers, and outside of code that runs each step.
 
 ## Fix safety
 There is no fix: what is done to the one result in place would be done to the other.
@@ -77,7 +76,7 @@ _SHAPES = words(
 @rule(
     category="memory",
     costs=Cost.LAUNCH,
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     needs=[("for", "forward"), ("(",)],
     in_file=[("torch",)],
     steps=True,
@@ -103,9 +102,9 @@ def check(code: Code) -> Iterator[Finding]:
         if first is not None:
             if code.is_hot(call):
                 message = f"`{text}` has been computed in line {first.lineno}; keep what it gave"
-                yield code.finding(call, message, severity=Severity.INFO)
+                yield code.finding(call, message)
         elif alike is not None and computes_same(code, call, alike) and _is_repeatable(code, call):
-            yield code.finding(call, _again(text, alike, flow.loop(call)), severity=Severity.INFO)
+            yield code.finding(call, _again(text, alike, flow.loop(call)))
     for call, loop in networks_run_again(code):
         yield code.finding(call, _again(brief(call), loop, flow.loop(call)))
 
