@@ -29,8 +29,8 @@ for x, y in loader:
 
 ## When it stays silent
 When an operand or a view of it is bound, written to or changed in between, when somebody gets the network and may set what
-evaluates (`net.apply(drop_at_random)`), under another context manager, where an optimizer steps or a backward pass runs in between, for
-functions that draw random numbers, and outside of code that runs each step.
+evaluates (`net.apply(drop_at_random)`), under another context manager, where an optimizer steps or a backward pass runs in
+between, for functions that draw random numbers, and outside of code that runs each step.
 
 ## Fix safety
 There is no fix: what is done to the one result in place would be done to the other.
