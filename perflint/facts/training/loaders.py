@@ -6,9 +6,8 @@ All answers are three-valued: an argument that may be hidden in `**kwargs` is ne
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
-from functools import cache, cached_property
+from functools import cached_property
 
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -16,6 +15,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.training.datasets import drawn_samples, written_samples
 from perflint.facts.training.dead_ends import always_ends, ends_first
+from perflint.facts.training.given_options import declares, is_given, sets
 from perflint.facts.training.taken_batches import may_move, takers_of
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
@@ -41,7 +41,6 @@ from perflint.facts.values.values import (
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.texts import last_name
-from perflint.source.words import any_layout
 
 DATA_LOADER = "torch.utils.data.DataLoader"
 
@@ -172,9 +171,7 @@ class LoaderCall:
         name, project = self.worker_option, self.facts.project
         if name is None or project.configured(name) != {"0.0"}:
             return False
-        if project.anywhere(_gives_some(name)) or any(map(_gives_some(name).search, project.commands())):
-            return False
-        return not project.program_holds(self.scope.module.source.path, _sets(name))
+        return not is_given(project, name) and not project.program_holds(self.scope.module.source.path, sets(name))
 
     @property
     def worker_option(self) -> str | None:
@@ -242,7 +239,7 @@ class LoaderCall:
         return self._is_declared(name, rb"(?:[1-9]|(?:\w+ \. )*cpu_count \()")
 
     def _is_declared(self, name: str, default: bytes) -> bool:
-        return self.facts.project.program_holds(self.scope.module.source.path, _option(name, default))
+        return self.facts.project.program_holds(self.scope.module.source.path, declares(name, default))
 
     # -- the dataset -------------------------------------------------------------------------------------------------
 
@@ -449,31 +446,6 @@ def _unwrapped(facts: Facts, value: Value, depth: int) -> Iterator[Value]:
                 yield one(alternative)
     if value.open or not value.alternatives:
         yield UNKNOWN
-
-
-@cache
-def _gives_some(option: str) -> re.Pattern[bytes]:
-    """What gives an option a number above 0 on a command line, or in a list of its words."""
-    return re.compile(rb"--%s(?:[ \t]+|=|\\?['\"],[ \t]*\\?['\"])[1-9]" % option.encode().replace(b"_", b"[-_]"))
-
-
-@cache
-def _sets(option: str) -> re.Pattern[bytes]:
-    """What gives an attribute of such a name another value than 0: `args.num_workers = 4 * gpus`."""
-    return any_layout(rb"\b(?!self\b)\w+ \. %s =(?!=)(?! 0\b)" % option.encode())
-
-
-@cache
-def _option(name: str, default: bytes) -> re.Pattern[bytes]:
-    """What declares an option of a command line or of a table whose default matches a pattern."""
-    written, spelt = name.encode(), name.encode().replace(b"_", b"[-_]")
-    declared = (
-        rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"]--%s['\"][^)]*\bdefault =" % spelt,
-        rb"DEFINE_integer \( ['\"]%s['\"] ," % written,
-        rb"\. %s =" % written,
-        rb"['\"]%s['\"] :" % written,
-    )
-    return any_layout(rb"(?:%s) %b" % (b"|".join(declared), default))
 
 
 def _is_random_split(callee: Alternative) -> bool:
