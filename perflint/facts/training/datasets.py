@@ -10,6 +10,7 @@ from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.facts import Facts
+from perflint.facts.training.kept_samples import is_kept_by_key
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.bound_arguments import given
@@ -84,7 +85,12 @@ def _gets_number(site: CallSite) -> bool:
 
 def _sites_each_time(facts: Facts, scope: Scope) -> list[CallSite]:
     """The calls of a function but for those behind a look whether it was done: `if self.rows is None: self.load()`."""
-    return [site for site in facts.inference.callers.sites(scope).sites if not is_guarded(flow_of(site.scope), site.node)]
+    return [site for site in facts.inference.callers.sites(scope).sites if not _is_behind_look(site)]
+
+
+def _is_behind_look(site: CallSite) -> bool:
+    flow = flow_of(site.scope)
+    return is_guarded(flow, site.node) or is_kept_by_key(flow, site.node)
 
 
 def _is_item_method(facts: Facts, scope: Scope) -> bool:

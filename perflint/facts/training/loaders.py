@@ -13,9 +13,11 @@ from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
-from perflint.facts.training.datasets import drawn_samples, written_samples
+from perflint.facts.training.datasets import drawn_samples, runs_at_first, written_samples
 from perflint.facts.training.dead_ends import always_ends, ends_first
 from perflint.facts.training.given_options import declares, is_given, sets
+from perflint.facts.training.kept_samples import is_kept_by_key, is_kept_whole
+from perflint.facts.training.switched_off import is_switched_off
 from perflint.facts.training.taken_batches import may_move, takers_of
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
@@ -290,6 +292,24 @@ class LoaderCall:
     def sample_code(self) -> list[Scope]:
         """The functions of the project that run for each sample: of its datasets, its collate function, and what they call."""
         return list(called_from(self.facts, *self._makes_samples(), *self._collates(), depth=REACH))
+
+    def code_of_each_sample(self) -> list[Scope]:
+        """Those of `sample_code` that run for each sample in all epochs, also if nobody gives an option."""
+        run = self.sample_code()
+        return [scope for scope in run if not runs_at_first(self.facts, scope) and not self._is_called_for_none(scope, run)]
+
+    def _is_called_for_none(self, scope: Scope, run: list[Scope]) -> bool:
+        sites = [site for site in self.facts.inference.callers.sites(scope).sites if any(site.scope is other for other in run)]
+        return bool(sites) and all(self._is_left_out(site.scope, site.node) for site in sites)
+
+    def sample_calls(self, scope: Scope) -> Iterator[tuple[ast.Call, bool]]:
+        """The calls in code of each sample that run for each one; whether one alone makes what all others use."""
+        flow = flow_of(scope)
+        yield from ((call, is_kept_whole(flow, call)) for call in flow.calls if not self._is_left_out(scope, call))
+
+    def _is_left_out(self, scope: Scope, call: ast.Call) -> bool:
+        """Whether a call is made once for each sample, or only if somebody gives an option: `if self.lazy`."""
+        return is_kept_by_key(flow_of(scope), call) or is_switched_off(self.facts, scope, call, depth=0)
 
     def _makes_samples(self) -> list[Scope]:
         inference = self.facts.inference
