@@ -40,9 +40,11 @@ from perflint.facts.values.values import (
     join,
     one,
 )
+from perflint.source.nodes import defaults_of
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.texts import last_name
+from perflint.source.words import any_layout
 
 DATA_LOADER = "torch.utils.data.DataLoader"
 
@@ -109,7 +111,7 @@ class LoaderCall:
             return True
         if name in _POSITIONS and any(isinstance(a, ast.Starred) for a in self.call.args):
             return None
-        unknown = False
+        unknown = self._may_be_set_by_class(name)
         for keyword in self.call.keywords:
             if keyword.arg is None:
                 held = self._holds(keyword.value, name)
@@ -117,6 +119,17 @@ class LoaderCall:
                     return True
                 unknown |= held is None
         return None if unknown else False
+
+    def _may_be_set_by_class(self, name: str) -> bool:
+        """Whether a class of the project may give an argument itself: `kwargs.setdefault("num_workers", 8)`."""
+        made = self.facts.inference.value(self.scope, self.call.func).alternatives
+        found = (classes.find_method(self.facts.inference, a.cls, "__init__") for a in made if isinstance(a, ClassRef))
+        for method in (method for method in found if method is not None):
+            default = defaults_of(method.node).get(name)
+            is_off = isinstance(default, ast.Constant) and not default.value
+            if not is_off and any_layout(rb"\b%s\b" % name.encode()).search(method.text):
+                return True
+        return False
 
     def _holds(self, node: ast.expr, key: str) -> bool | None:
         """Whether a mapping has a key."""
