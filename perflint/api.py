@@ -43,7 +43,6 @@ from perflint.facts.dataflow.conditions import conditions, exclude_each_other
 from perflint.facts.dataflow.definitions import Block, Definition, Loop, path_of
 from perflint.facts.dataflow.flow import Flow, Region, flow_of
 from perflint.facts.dataflow.guards import (
-    is_behind_the_end,
     is_guard,
     is_guarded,
     is_left_to_evaluation,
@@ -127,7 +126,7 @@ from perflint.facts.proofs.reach import called_from
 from perflint.facts.proofs.surgery import surgery
 from perflint.facts.proofs.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training.batch_moves import BatchMoves, leading_moves
-from perflint.facts.training.datasets import is_conditional, reads_for_item, runs_at_first, runs_per_item, same_for_all_items
+from perflint.facts.training.datasets import is_conditional, reads_for_item, runs_per_item, same_for_all_items
 from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.evaluated_in_training import EvaluatedInTraining, evaluated_in_training
 from perflint.facts.training.generation import loop_writes_text
@@ -380,7 +379,6 @@ __all__ = [
     "insert_after_block",
     "insert_before",
     "inspects_itself",
-    "is_behind_the_end",
     "is_blocking",
     "is_built_constant",
     "is_conditional",
@@ -460,7 +458,6 @@ __all__ = [
     "replaced_lines",
     "rnn_calls",
     "rule",
-    "runs_at_first",
     "runs_network",
     "runs_once",
     "runs_per_item",

@@ -443,14 +443,59 @@ WRITTEN = NEXT.format(name="self.paths[index]", batches=EACH)
     [
         ("Images(['a.png', 'b.png'])", False),
         ("torch.utils.data.Subset(Images(paths), range(16))", False),
+        ("Images(paths[:16])", False),
+        ("Images(paths[-16:])", False),
+        ("Images(paths[:160])", True),
+        ("Images(paths[:-16])", True),
         ("Images(paths)", True),
         ("Images(['a.png'] * 1000)", True),
         ("torch.utils.data.Subset(Images(paths), range(1000))", True),
     ],
-    ids=["two", "some of them", "not known", "repeated", "many"],
+    ids=["two", "some of them", "first", "last", "first of many", "all but some", "not known", "repeated", "many"],
 )
 def test_nothing_can_be_made_ahead_of_a_few_samples(project: Project, given: str, told: bool) -> None:
     project.write({"train.py": WRITTEN.replace("DataLoader(Images(paths)", f"DataLoader({given}")})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+
+
+TASKS = """\
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.functional import to_tensor
+
+
+class Task(Dataset):
+    def __init__(self, paths):
+        self.paths = {kept}
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return to_tensor(Image.open(self.paths[index]))
+
+
+def adapt(network, task):
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for x in DataLoader(task, batch_size=25):
+        network(x.cuda()).sum().backward()
+        optimizer.step()
+
+
+def main(network, paths):
+    for episode in range(60000):
+        adapt(network, Task(paths[episode:]))
+
+
+if __name__ == "__main__":
+    main(*made())
+"""
+
+
+@pytest.mark.parametrize(("kept", "told"), [("paths[:25]", False), ("paths[:2500]", True), ("paths", True)])
+def test_nothing_can_be_made_ahead_of_the_samples_of_a_task(project: Project, kept: str, told: bool) -> None:
+    project.write({"train.py": TASKS.format(kept=kept)})
     assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
 
 

@@ -16,6 +16,10 @@ _PYTHON = made(r"(?:^|[/_])(?:configs?|cfgs?|conf|defaults?|options?|settings|hp
 _LINE = made(
     rb"^[ \t]*(?:-[ \t]+)?[\"']?([A-Za-z_]\w*)[\"']?[ \t]*:[ \t]*([^\s#,{}\[\]]+)[ \t]*,?[ \t]*(?:#[^\r\n]*)?\r?$", re.M
 )
+_COMMAND = made(
+    rb"--([\w-]+)(?:[ \t]+|=|[\"'][ \t]*,\s*[\"']|[\"']?[ \t]*,?[ \t]*\r?\n[ \t]*-[ \t]+)[\"']?((?!-)[^\s#,\"'{}\[\]]+)"
+)
+"""An option and its value in a command: in one line, or in a list of its words."""
 _DEVICE = made(rb"^[ \t]*(?:-[ \t]+)?[\"']?device[\"']?[ \t]*[:=][ \t]*[\"']?([\w:]+)", re.M)
 _ASSIGNED = made(rb"(?:\.(\w+)[ \t]*=|[\"'](\w+)[\"'][ \t]*(?::|\][ \t]*=))[ \t]*([\w.+-]+|[\"'\[({])")
 _OPTION = made(rb"add_argument\(\s*(?:[\"']-\w+[\"']\s*,\s*)?[\"']--([\w-]+)[\"']((?:[^()]|\([^()]{0,300}\)){0,900})\)")
@@ -50,8 +54,11 @@ def settings(root: str, modules: Sequence[tuple[str, bytes]]) -> Mapping[str, fr
     instead: dict[str, set[str]] = {}
     folders = {os.path.dirname(path) for path, _ in modules}
     for path in small_files(root, folders, lambda name: name.endswith(_SUFFIXES), _FOLDER):
-        for name, value in _LINE.findall(read_file(path) or b""):
+        text = read_file(path) or b""
+        for name, value in _LINE.findall(text):
             found.setdefault(name.decode(), set()).add(_spelt(value))
+        for option, value in _COMMAND.findall(text) if b"--" in text else ():
+            found.setdefault(option.decode().replace("-", "_"), set()).add(_spelt(value))
     for path, text in modules:
         for option, rest in _OPTION.findall(text) if b"add_argument" in text else ():
             found.setdefault(option.decode().replace("-", "_"), set()).add(_default(rest))

@@ -22,6 +22,10 @@ _LAUNCHES = made(rb"python|torchrun|accelerate|deepspeed|srun|bash|%run|usage", 
 _MIN_STEM = 5
 """A shorter name is no beginning of another."""
 _CONTINUED = made(rb"\\[ \t]*\r?\n")
+_ASSIGNED = made(
+    rb"^[ \t]*(?:(?:export|set)[ \t]+)?(\w+)[ \t]*[:?]?=[ \t]*([^\r\n]{0,300}?)[ \t]*(?:[ \t]#[^\r\n]*)?\r?$", re.M
+)
+_VARIABLE = made(rb"\$(?:(\w+)|\{(\w+)\}|\((\w+)\))")
 
 Text = tuple[str, bytes]
 """A file and what stands in it."""
@@ -33,9 +37,19 @@ def told(root: str, with_code: Set[str]) -> list[Text]:
 
 
 def command_lines(texts: Iterable[bytes]) -> list[bytes]:
-    """The lines by which Python programs are run; one that goes on in the next line is one line."""
-    lines = (line for text in texts for line in _CONTINUED.sub(b" ", text).splitlines())
+    """The lines by which Python programs are run, with what their variables hold; one that goes on in the next is one line."""
+    lines = (line for text in texts for line in _filled_in(_CONTINUED.sub(b" ", text)).splitlines())
     return [line for line in lines if b".py" in line or b"python" in line]
+
+
+def _filled_in(text: bytes) -> bytes:
+    """A script or a Makefile with what its variables hold in their place, as far as each is assigned once."""
+    if b"$" not in text:
+        return text
+    held: dict[bytes, bytes | None] = {}
+    for name, value in _ASSIGNED.findall(text):
+        held[name] = None if name in held else value.strip(b"'\"")
+    return _VARIABLE.sub(lambda used: held.get(used[1] or used[2] or used[3]) or used[0], text)
 
 
 def named_scripts(root: str, texts: Iterable[Text], files: Sequence[Text]) -> Iterator[tuple[str, str]]:

@@ -36,8 +36,9 @@ loader = DataLoader(Images(), batch_size=64, num_workers=4)
 
 ## When it stays silent
 When the number of workers is not 0, or not known; for datasets that are not the project's own; when no sample opens a file,
-decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which workers
-would repeat.
+decodes, tokenises, or draws a random number for each of its parts in a loop of Python, or only those of the first epoch do
+(`if self.images[i] is None`) or those of whoever asks for it (`if self.lazy`); for iterable datasets, which workers would
+repeat.
 
 Select it to see the loaders that workers gain little for:
 - batches stay on the host, or all that is seen takes a few, shows them, has a language model write text, or evaluates;
@@ -48,7 +49,9 @@ Select it to see the loaders that workers gain little for:
   epochs, which are short;
 - samples draw from a generator of the dataset: each worker would draw the same in every epoch;
 - workers are spawned: the program says so, has paths or modules of Windows, or names the GPU of a Mac alone;
-- the help of an option says what its 0 is for;
+- the help of an option or a comment says what its 0 is for, or a test asks for another system or a debugger;
+- samples are read by a file that the dataset opens when it is made: workers would share it (`shared-handle-across-fork`);
+- a thread makes the batches beside the training (prefetch_generator, MONAI), or they are for a page of streamlit or gradio;
 - a latent diffusion model is trained, whose step takes far longer than a picture.
 
 ## Fix safety
@@ -84,11 +87,12 @@ from perflint.api import (
     target_of,
 )
 from perflint_rules.loader_use import begins_anew, worth
-from perflint_rules.loader_workers import SOME_WORKERS, gain_little, how_to_get_workers, may_stay, with_workers
+from perflint_rules.loader_workers import SOME_WORKERS, how_to_get_workers, may_stay, with_workers
 from perflint_rules.loaders_of_evaluations import is_for_evaluation
 from perflint_rules.pictures import is_quick
 from perflint_rules.repeated_calls import is_called_again
 from perflint_rules.sample_work import OWN_READERS, sample_work
+from perflint_rules.worth_of_workers import gain_little
 
 _DEVICE = rb"(?:(?:\w+ \. )*DEVICE|(?:self \. )?(?:\w*(?:arg|opt|cfg|conf|config|param|setting)s? \. )?device)\b"
 _TO_GPU = any_layout(rb"\. cuda \(|\. to \( (?:device = )?%b|device = (?:%b|['\"]cuda)|requires_grad" % (_DEVICE, _DEVICE))

@@ -62,6 +62,7 @@ from perflint.api import (
     rule,
     untimed,
 )
+from perflint_rules.comments import comment_above
 
 _FREES = (
     "torch.cuda.empty_cache",
@@ -129,16 +130,7 @@ def _is_for_others(code: Code, call: ast.Call) -> bool:
     """Whether another library takes memory of the GPU: the files that are involved import it, or a comment says so."""
     callers = (site.scope.module.source.path for site in code.facts.loops.hot_calls(code.scope))
     imported = (name for file in {code.source.path, *callers} for name in code.facts.project.outside(file))
-    return any(map(_ALLOCATES.match, imported)) or _FOR_OTHERS.search(_comment_above(code, call)) is not None
-
-
-def _comment_above(code: Code, call: ast.Call) -> str:
-    """The comment right above a call, in one line."""
-    row, lines = code.flow.statement(call).lineno - 1, list[str]()
-    while row > 0 and (line := code.source.line(row).strip()).startswith("#"):
-        lines.insert(0, line.lstrip("# "))
-        row -= 1
-    return " ".join(lines)
+    return any(map(_ALLOCATES.match, imported)) or _FOR_OTHERS.search(comment_above(code, call)) is not None
 
 
 def _relied_upon(code: Code, call: ast.Call) -> Iterator[Obligation | None]:

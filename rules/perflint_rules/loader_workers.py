@@ -1,9 +1,7 @@
-"""The number of workers that a loader is given, whether some would help, and how to get them: no rule by itself."""
+"""The number of workers that a loader is given, and how to get some: no rule by itself."""
 
 import ast
-import re
 from collections.abc import Iterator
-from functools import cache
 
 from perflint.api import (
     DATA_LOADER,
@@ -15,7 +13,6 @@ from perflint.api import (
     add_keyword,
     ancestors,
     any_layout,
-    is_of_mac,
     replace,
     words,
 )
@@ -33,28 +30,8 @@ _MAKES = words("__init__ __len__ __repr__ __getitem__ __getitems__")
 _DEPTH = 3
 """Through how many calls the top of a file is looked for."""
 _MAIN = any_layout(rb"__name__ == ['\"]__main__['\"]")
-_SPAWNS = any_layout(
-    rb"\b(?:set_start_method|get_context|multiprocessing_context) [(=] (?:method = )?['\"](?:spawn|forkserver)"
-)
-_OF_WINDOWS = re.compile(
-    rb"['\"=\s][A-Z]:[\\/](?!/)|split\(['\"]\\\\|workers?\b[^\n]*#[^\n]*[Ww]indows"
-    rb"|^(?:import|from)[ \t]+(?:msilib|msvcrt|winreg|winsound|win32\w*)\b",
-    re.MULTILINE,
-)
-"""A path or a module of a machine where workers are spawned: each starts anew in every epoch, which takes seconds."""
+SPAWNS = any_layout(rb"\b(?:set_start_method|get_context|multiprocessing_context) [(=] (?:method = )?['\"](?:spawn|forkserver)")
 _OWN_GENERATOR = any_layout(rb"self \. _?\w*(?:rng|random_state|generator)\w* \. \w+ \(")
-_KEEPS = re.compile(rb"\b\w*(?:cache|preload|in_?memory|in_?ram)\w*\b", re.IGNORECASE)
-_LARGE_STEP = any_layout(rb"(?:from|import) diffusers\b")
-"""What trains networks beside whose steps a batch is decoded in no time."""
-_FEW_BATCHES = any_layout(rb"\boverfit_batches = [1-9]|\bfast_dev_run = (?:True|[1-9])|\blimit_train_batches = [1-9]\d? [,)]")
-"""What has a trainer of Lightning take a few batches of an epoch."""
-_SHORT_EPOCHS = re.compile(
-    rb"\b(?:(?:num|n|nb|max|total|train)_?epochs?|epochs|EPOCHS|(?:NUM|N|MAX|TOTAL)_EPOCHS?)['\"]?(?:[ \t]*:[ \t]*int)?"
-    rb"(?:[ \t]*[=:][ \t]*|['\"][^)\n]{0,200}\bdefault=)\d{1,3}_?\d{3}\b(?!\.)"
-)
-"""A thousand epochs and more, which are few batches each: what it takes to start workers in each eats the gain."""
-_ON_CPU = re.compile(rb"(?i)\b(?:fast|quick)(?:er)?[ \t-]+cpu[ \t-]+train")
-_WHERE_LITTLE = (_SPAWNS, _OF_WINDOWS, _LARGE_STEP, _FEW_BATCHES, _SHORT_EPOCHS, _ON_CPU)
 
 
 def may_stay(code: Code, loader: LoaderCall) -> bool:
@@ -117,7 +94,7 @@ def with_workers(code: Code, loader: LoaderCall, moves_samples: bool, stay: bool
         raise CannotRewrite("another class, or `**kwargs`, may give the number of workers")
     if _where_workers_start(code, loader):
         raise CannotRewrite("workers that are spawned would run the program anew, or cannot find what a cell defines")
-    if moves_samples or code.facts.project.program_holds(code.source.path, _SPAWNS):
+    if moves_samples or code.facts.project.program_holds(code.source.path, SPAWNS):
         raise CannotRewrite("samples use the GPU, which processes that are forked cannot, or workers are spawned")
     if isinstance(loader.argument("collate_fn"), ast.Lambda):
         raise CannotRewrite("workers that are spawned cannot get a lambda")
@@ -164,35 +141,3 @@ def _runs_anew(code: Code, loader: LoaderCall) -> bool:
 def draws_by_itself(loader: LoaderCall) -> bool:
     """Whether a sample draws from a generator of the dataset: workers get a copy of it, the same one in every epoch."""
     return any(_OWN_GENERATOR.search(scope.text) for scope in loader.sample_code())
-
-
-def gain_little(code: Code, loader: LoaderCall) -> bool:
-    """Whether workers would gain little: they are spawned for each epoch, draw what others drew, or a step takes seconds.
-
-    Or samples are kept in memory, or an option says what its 0 is for. Workers are spawned on a Mac.
-    """
-    project, path = code.facts.project, code.source.path
-    if draws_by_itself(loader) or is_of_mac(code.facts, path):
-        return True
-    if any(project.program_holds(path, pattern) for pattern in _WHERE_LITTLE):
-        return True
-    option = loader.worker_option
-    return _keeps_samples(code, loader) or (option is not None and project.program_holds(path, _tells_of_windows(option)))
-
-
-def _keeps_samples(code: Code, loader: LoaderCall) -> bool:
-    """Whether a dataset has an option for keeping its samples in memory, and the program says yes to it: `cache=True`."""
-    project, path = code.facts.project, code.source.path
-    methods = (method for dataset in loader.datasets for method in dataset.cls.methods.values())
-    names = {name for method in methods for name in _KEEPS.findall(method.text)}
-    return any(project.program_holds(path, _says_yes_to(name)) for name in sorted(names))
-
-
-@cache
-def _says_yes_to(option: bytes) -> re.Pattern[bytes]:
-    return any_layout(rb"\b%s (?:: bool )?= True\b" % option)
-
-
-@cache
-def _tells_of_windows(option: str) -> re.Pattern[bytes]:
-    return re.compile(rb"--%s['\"][^)]*(?i:windows)" % option.encode().replace(b"_", b"[-_]"))

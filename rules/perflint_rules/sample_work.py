@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from enum import Enum
 
-from perflint.api import Code, External, LoaderCall, Option, Scope, ancestors, flow_of, is_behind_the_end, runs_at_first, words
+from perflint.api import Code, External, LoaderCall, Option, Scope, ancestors, flow_of, words
 from perflint_rules.pictures import images, is_quick
 
 OWN_READERS = Option("readers", (), "Names of further functions and methods that read or decode a sample")
@@ -32,6 +32,12 @@ _COMPUTES = words(
 )
 """What is done to a sample that is ready, and takes longer than to read it."""
 _KNOWN = _DECODES | _OPENS | _COMPUTES
+_HANDLES = words(
+    """
+    cv2.VideoCapture imageio.get_reader rasterio.open decord.VideoReader av.open gzip.open h5py.File builtins.open io.open
+    """
+)
+"""What only opens a file: each sample reads by what is kept."""
 _READY = ("torchvision.datasets.", "torchaudio.datasets.")
 _DRAWS = words("random randint randrange choice uniform rand")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
@@ -51,8 +57,8 @@ def sample_work(code: Code, loader: LoaderCall) -> tuple[str, bool] | None:
     Reading what is ready, tokenising and drawing numbers take little beside a step.
     """
     first: dict[_Gain, str] = {}
-    for scope in (scope for scope in loader.sample_code() if not runs_at_first(code.facts, scope)):
-        for work, gain in _works(code, scope):
+    for scope in loader.code_of_each_sample():
+        for work, gain in _works(code, loader, scope):
             first.setdefault(gain, work)
     long = first.get(_Gain.PAYS) or images(loader.samples)
     if long is not None:
@@ -60,9 +66,9 @@ def sample_work(code: Code, loader: LoaderCall) -> tuple[str, bool] | None:
     return (first[_Gain.LITTLE], _Gain.BESIDE_A_READ in first) if _Gain.LITTLE in first else None
 
 
-def _works(code: Code, scope: Scope) -> Iterator[tuple[str, _Gain]]:
+def _works(code: Code, loader: LoaderCall, scope: Scope) -> Iterator[tuple[str, _Gain]]:
     """The calls of a function that read, decode, tokenise, compute, or draw for each part of a sample."""
-    for call in (call for call in flow_of(scope).calls if not is_behind_the_end(flow_of(scope), call)):
+    for call, is_first in loader.sample_calls(scope):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if _is_of_ready_dataset(code, scope, call) or name in code.option(OWN_READERS):
             yield ast.unparse(call.func), _Gain.PAYS
@@ -74,6 +80,8 @@ def _works(code: Code, scope: Scope) -> Iterator[tuple[str, _Gain]]:
         value = code.at(scope).value(call.func)
         if value.must(lambda a: isinstance(a, External) and a.qualname in _KNOWN):
             names = {a.qualname for a in value.alternatives if isinstance(a, External)}
+            if is_first and names.isdisjoint(_HANDLES):
+                continue
             computes = _Gain.BESIDE_A_READ if names <= _COMPUTES else _Gain.LITTLE
             yield ast.unparse(call.func), _Gain.PAYS if names <= _DECODES else computes
     for node in flow_of(scope).order:  # `self.images[i]`, of a dataset that this one takes its samples from

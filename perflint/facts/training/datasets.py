@@ -12,6 +12,7 @@ from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.dataflow.latches import is_behind_kept
 from perflint.facts.dataflow.same_value import names_behind
 from perflint.facts.facts import Facts
+from perflint.facts.training.kept_samples import is_kept_by_key
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.bound_arguments import given
@@ -87,8 +88,12 @@ def _gets_number(site: CallSite) -> bool:
 
 def _sites_each_time(facts: Facts, scope: Scope) -> list[CallSite]:
     """The calls of a function but for those behind a look whether it was done: `if self.rows is None: self.load()`."""
-    sites = ((site, flow_of(site.scope)) for site in facts.inference.callers.sites(scope).sites)
-    return [site for site, flow in sites if not is_guarded(flow, site.node) and not is_behind_kept(flow, site.node)]
+    return [site for site in facts.inference.callers.sites(scope).sites if not _is_behind_look(site)]
+
+
+def _is_behind_look(site: CallSite) -> bool:
+    flow, node = flow_of(site.scope), site.node
+    return is_guarded(flow, node) or is_behind_kept(flow, node) or is_kept_by_key(flow, node)
 
 
 def _is_item_method(facts: Facts, scope: Scope) -> bool:
@@ -234,6 +239,8 @@ _LIMITS = re.compile(r"max_(?:items|samples|examples|images)$|limit$")
 def written_samples(facts: Facts, scope: Scope, node: ast.expr, depth: int = REACH) -> int | None:
     """How many samples a dataset has if it is made of a list that is written out, and has as many, or is told how many."""
     node = _bound_to(scope, node, depth)
+    if isinstance(node, ast.Name) and depth:
+        return _samples_of_parameter(facts, scope, node, depth - 1)
     if not isinstance(node, ast.Call):
         return None
     callee = facts.inference.value(scope, node.func).alternatives
@@ -255,14 +262,33 @@ def written_samples(facts: Facts, scope: Scope, node: ast.expr, depth: int = REA
             return _number(facts, scope, count) if count is not None else None
         case [ast.Call(func=ast.Name(id="len"), args=[ast.Attribute() as held])]:
             kept = _kept(maker, held)
-            return _written_length(facts, scope, given(maker, node, kept.id)) if kept is not None else None
+            if kept is not None:
+                return _written_length(facts, scope, given(maker, node, kept.id))
+            stored = _stored(maker, held)
+            return _cut(facts, maker, stored) if stored is not None else None
     return None
+
+
+def _samples_of_parameter(facts: Facts, scope: Scope, name: ast.Name, depth: int) -> int | None:
+    """How many samples the largest dataset has that a function is given by the calls in sight."""
+    if any(definition.kind != "parameter" for definition in flow_of(scope).reaching.get(name, ())):
+        return None
+    handed = [(site.scope, given(scope, site.node, name.id)) for site in facts.inference.callers.sites(scope).sites]
+    counts = [written_samples(facts, maker, made, depth) if made is not None else None for maker, made in handed]
+    known = [count for count in counts if count is not None]
+    return max(known) if known and len(known) == len(counts) else None
 
 
 def _kept(maker: Scope, held: ast.Attribute) -> ast.Name | None:
     """The name that a constructor stores as an attribute, once: `self.paths = paths`."""
+    stored = _stored(maker, held)
+    return stored if isinstance(stored, ast.Name) else None
+
+
+def _stored(maker: Scope, held: ast.Attribute) -> ast.expr | None:
+    """What a constructor stores as an attribute, once."""
     stored = [d.value for d in flow_of(maker).definitions if d.name == path_of(held)]
-    return stored[0] if len(stored) == 1 and isinstance(stored[0], ast.Name) else None
+    return stored[0] if len(stored) == 1 else None
 
 
 def drawn_samples(facts: Facts, scope: Scope, sampler: ast.expr, depth: int = REACH) -> int | None:
@@ -280,8 +306,6 @@ def _count(facts: Facts, scope: Scope, indices: ast.expr, depth: int) -> int | N
     match _bound_to(scope, indices, depth):
         case ast.Call(func=ast.Attribute(attr="choice"), args=[_, number, *_]):
             return _number(facts, scope, number)
-        case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.expr() as end, step=None)):
-            return _number(facts, scope, end)
     return _written_length(facts, scope, indices) or None
 
 
@@ -301,7 +325,22 @@ def _bound_to(scope: Scope, node: ast.expr, depth: int) -> ast.expr:
     return _bound_to(scope, found[0], depth - 1) if len(found) == 1 and found[0] is not None and depth else node
 
 
+def _cut(facts: Facts, scope: Scope, node: ast.expr) -> int | None:
+    """How many elements a slice has at most, where its ends are written out: `paths[:16]`, `paths[-16:]`."""
+    match node:
+        case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.expr() as end, step=None)):
+            return _number(facts, scope, end)
+        case ast.Subscript(slice=ast.Slice(lower=ast.UnaryOp(op=ast.USub(), operand=last), upper=None, step=None)):
+            return _number(facts, scope, last)
+    return None
+
+
 def _written_length(facts: Facts, scope: Scope, node: ast.expr | None) -> int | None:
+    if node is not None:
+        node = _bound_to(scope, node, REACH)
+        cut = _cut(facts, scope, node)
+        if cut is not None:
+            return cut
     match node:
         case ast.Call(func=ast.Name(id="list" | "range"), args=[inner]):
             count = facts.inference.value(scope, inner).literal

@@ -6,16 +6,18 @@ All answers are three-valued: an argument that may be hidden in `**kwargs` is ne
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
-from functools import cache, cached_property
+from functools import cached_property
 
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
-from perflint.facts.training.datasets import drawn_samples, written_samples
+from perflint.facts.training.datasets import drawn_samples, runs_at_first, written_samples
 from perflint.facts.training.dead_ends import always_ends, ends_first
+from perflint.facts.training.given_options import declares, is_given, sets
+from perflint.facts.training.kept_samples import is_kept_by_key, is_kept_whole
+from perflint.facts.training.switched_off import is_switched_off
 from perflint.facts.training.taken_batches import may_move, takers_of
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
@@ -38,6 +40,7 @@ from perflint.facts.values.values import (
     join,
     one,
 )
+from perflint.source.nodes import defaults_of
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.texts import last_name
@@ -108,7 +111,7 @@ class LoaderCall:
             return True
         if name in _POSITIONS and any(isinstance(a, ast.Starred) for a in self.call.args):
             return None
-        unknown = False
+        unknown = self._may_be_set_by_class(name)
         for keyword in self.call.keywords:
             if keyword.arg is None:
                 held = self._holds(keyword.value, name)
@@ -116,6 +119,17 @@ class LoaderCall:
                     return True
                 unknown |= held is None
         return None if unknown else False
+
+    def _may_be_set_by_class(self, name: str) -> bool:
+        """Whether a class of the project may give an argument itself: `kwargs.setdefault("num_workers", 8)`."""
+        made = self.facts.inference.value(self.scope, self.call.func).alternatives
+        found = (classes.find_method(self.facts.inference, a.cls, "__init__") for a in made if isinstance(a, ClassRef))
+        for method in (method for method in found if method is not None):
+            default = defaults_of(method.node).get(name)
+            is_off = isinstance(default, ast.Constant) and not default.value
+            if not is_off and any_layout(rb"\b%s\b" % name.encode()).search(method.text):
+                return True
+        return False
 
     def _holds(self, node: ast.expr, key: str) -> bool | None:
         """Whether a mapping has a key."""
@@ -172,9 +186,7 @@ class LoaderCall:
         name, project = self.worker_option, self.facts.project
         if name is None or project.configured(name) != {"0.0"}:
             return False
-        if project.anywhere(_gives_some(name)) or any(map(_gives_some(name).search, project.commands())):
-            return False
-        return not project.program_holds(self.scope.module.source.path, _sets(name))
+        return not is_given(project, name) and not project.program_holds(self.scope.module.source.path, sets(name))
 
     @property
     def worker_option(self) -> str | None:
@@ -242,7 +254,7 @@ class LoaderCall:
         return self._is_declared(name, rb"(?:[1-9]|(?:\w+ \. )*cpu_count \()")
 
     def _is_declared(self, name: str, default: bytes) -> bool:
-        return self.facts.project.program_holds(self.scope.module.source.path, _option(name, default))
+        return self.facts.project.program_holds(self.scope.module.source.path, declares(name, default))
 
     # -- the dataset -------------------------------------------------------------------------------------------------
 
@@ -293,6 +305,24 @@ class LoaderCall:
     def sample_code(self) -> list[Scope]:
         """The functions of the project that run for each sample: of its datasets, its collate function, and what they call."""
         return list(called_from(self.facts, *self._makes_samples(), *self._collates(), depth=REACH))
+
+    def code_of_each_sample(self) -> list[Scope]:
+        """Those of `sample_code` that run for each sample in all epochs, also if nobody gives an option."""
+        run = self.sample_code()
+        return [scope for scope in run if not runs_at_first(self.facts, scope) and not self._is_called_for_none(scope, run)]
+
+    def _is_called_for_none(self, scope: Scope, run: list[Scope]) -> bool:
+        sites = [site for site in self.facts.inference.callers.sites(scope).sites if any(site.scope is other for other in run)]
+        return bool(sites) and all(self._is_left_out(site.scope, site.node) for site in sites)
+
+    def sample_calls(self, scope: Scope) -> Iterator[tuple[ast.Call, bool]]:
+        """The calls in code of each sample that run for each one; whether one alone makes what all others use."""
+        flow = flow_of(scope)
+        yield from ((call, is_kept_whole(flow, call)) for call in flow.calls if not self._is_left_out(scope, call))
+
+    def _is_left_out(self, scope: Scope, call: ast.Call) -> bool:
+        """Whether a call is made once for each sample, or only if somebody gives an option: `if self.lazy`."""
+        return is_kept_by_key(flow_of(scope), call) or is_switched_off(self.facts, scope, call, depth=0)
 
     def _makes_samples(self) -> list[Scope]:
         inference = self.facts.inference
@@ -449,31 +479,6 @@ def _unwrapped(facts: Facts, value: Value, depth: int) -> Iterator[Value]:
                 yield one(alternative)
     if value.open or not value.alternatives:
         yield UNKNOWN
-
-
-@cache
-def _gives_some(option: str) -> re.Pattern[bytes]:
-    """What gives an option a number above 0 on a command line, or in a list of its words."""
-    return re.compile(rb"--%s(?:[ \t]+|=|\\?['\"],[ \t]*\\?['\"])[1-9]" % option.encode().replace(b"_", b"[-_]"))
-
-
-@cache
-def _sets(option: str) -> re.Pattern[bytes]:
-    """What gives an attribute of such a name another value than 0: `args.num_workers = 4 * gpus`."""
-    return any_layout(rb"\b(?!self\b)\w+ \. %s =(?!=)(?! 0\b)" % option.encode())
-
-
-@cache
-def _option(name: str, default: bytes) -> re.Pattern[bytes]:
-    """What declares an option of a command line or of a table whose default matches a pattern."""
-    written, spelt = name.encode(), name.encode().replace(b"_", b"[-_]")
-    declared = (
-        rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"]--%s['\"][^)]*\bdefault =" % spelt,
-        rb"DEFINE_integer \( ['\"]%s['\"] ," % written,
-        rb"\. %s =" % written,
-        rb"['\"]%s['\"] :" % written,
-    )
-    return any_layout(rb"(?:%s) %b" % (b"|".join(declared), default))
 
 
 def _is_random_split(callee: Alternative) -> bool:

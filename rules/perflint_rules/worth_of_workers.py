@@ -1,0 +1,120 @@
+"""Where workers would gain little: they are spawned, steps are long or epochs short, samples are kept. No rule by itself."""
+
+import ast
+import re
+from functools import cache
+
+from perflint.api import Code, LoaderCall, Scope, any_layout, is_of_mac
+from perflint_rules.comments import comment_above
+from perflint_rules.loader_workers import SPAWNS, draws_by_itself
+from perflint_rules.shared_handles import may_be_shared, shared_handles
+
+_DEPTH = 3
+"""Through how many calls the pages are looked for that have a loader made."""
+
+_OF_WINDOWS = re.compile(
+    rb"['\"=\s][A-Z]:[\\/](?!/)|split\(['\"]\\\\|workers?\b[^\n]*#[^\n]*[Ww]indows"
+    rb"|^(?:import|from)[ \t]+(?:msilib|msvcrt|winreg|winsound|win32\w*)\b",
+    re.MULTILINE,
+)
+"""A path or a module of a machine where workers are spawned: each starts anew in every epoch, which takes seconds."""
+_KEEPS = re.compile(rb"\b\w*(?:cache|preload|in_?memory|in_?ram)\w*\b", re.IGNORECASE)
+_LARGE_STEP = any_layout(rb"(?:from|import) diffusers\b")
+"""What trains networks beside whose steps a batch is decoded in no time."""
+_FEW_BATCHES = any_layout(rb"\boverfit_batches = [1-9]|\bfast_dev_run = (?:True|[1-9])|\blimit_train_batches = [1-9]\d? [,)]")
+"""What has a trainer of Lightning take a few batches of an epoch."""
+_SHORT_EPOCHS = re.compile(
+    rb"\b(?:(?:num|n|nb|max|total|train)_?epochs?|epochs|EPOCHS|(?:NUM|N|MAX|TOTAL)_EPOCHS?)['\"]?(?:[ \t]*:[ \t]*int)?"
+    rb"(?:[ \t]*[=:][ \t]*|['\"][^)\n]{0,200}\bdefault=)\d{1,3}_?\d{3}\b(?!\.)"
+)
+"""A thousand epochs and more, which are few batches each: what it takes to start workers in each eats the gain."""
+_ON_CPU = re.compile(rb"(?i)\b(?:fast|quick)(?:er)?[ \t-]+cpu[ \t-]+train")
+_AHEAD = any_layout(rb"\b(?:BackgroundGenerator|ThreadDataLoader|ThreadBuffer) \(")
+"""A thread makes batches beside the training: that of prefetch_generator, or of MONAI, which needs 0 workers."""
+_PAGE = re.compile(rb"^(?:import|from)[ \t]+(?:streamlit|gradio)\b", re.MULTILINE)
+_CHOSEN = re.compile(r"platform|\bos\.name\b|win(?:dows|32)|gettrace|pydevd|debug", re.I)
+"""What a test asks for where workers are left out for another system, or for a debugger."""
+_OF_WORKERS = re.compile(r"work(?:er)?s?\b|process|parallel|thread|fork", re.I)
+_REASON = re.compile(
+    r"\b(?:important|intentional\w*|deliberate\w*|on purpose|must|ha(?:s|ve) to|need(?:s|ed)?|required?|requires|avoid\w*"
+    r"|prevent\w*|because|since|otherwise|can ?not|can't|don't|does(?:n't| not)|won't|fail\w*|errors?|issues?|bugs?|crash\w*"
+    r"|hang\w*|deadlock\w*|stuck|fork\w*|spawn\w*|pickl\w*|leak\w*|windows|mac ?os|debug\w*|best with|works? (?:only|best)"
+    r"|only works?)\b",
+    re.I,
+)
+"""Words by which a comment gives a reason."""
+_TO_DO = re.compile(r"\b(?:TODO|FIXME)\b")
+_WHERE_LITTLE = (SPAWNS, _AHEAD, _OF_WINDOWS, _LARGE_STEP, _FEW_BATCHES, _SHORT_EPOCHS, _ON_CPU)
+
+
+def gain_little(code: Code, loader: LoaderCall) -> bool:
+    """Whether workers would gain little: they are spawned for each epoch, draw what others drew, or a step takes seconds.
+
+    Or samples are kept in memory, or read by one open file, or it is said what the 0 is for, or the batches are for a page of
+    streamlit. Workers are spawned on a Mac.
+    """
+    project, path = code.facts.project, code.source.path
+    if draws_by_itself(loader) or is_of_mac(code.facts, path) or _is_explained(code, loader):
+        return True
+    if _share_files(code, loader) or _is_for_page(code, code.scope, _DEPTH):
+        return True
+    if any(project.program_holds(path, pattern) for pattern in _WHERE_LITTLE):
+        return True
+    option = loader.worker_option
+    return _keeps_samples(code, loader) or (option is not None and project.program_holds(path, _tells_of_windows(option)))
+
+
+def _is_explained(code: Code, loader: LoaderCall) -> bool:
+    """Whether a test above asks for another system or a debugger, or a comment at the number of workers says why it is 0."""
+    written = loader.argument("num_workers")
+    if written is not None:
+        tests = (block.node.test for block in code.flow.block[loader.call].ancestry() if isinstance(block.node, ast.If))
+        if any(_CHOSEN.search(ast.unparse(test)) for test in tests):
+            return True
+        bound = code.flow.reaching.get(written, frozenset())
+        rows = {written.lineno, *(d.value.lineno for d in bound if d.kind == "assign" and d.value is not None)}
+        if any(_gives_reason(_comment(code.source.line(row))) for row in rows):
+            return True
+    above = comment_above(code, loader.call)
+    return _OF_WORKERS.search(above) is not None and _gives_reason(above)
+
+
+def _comment(line: str) -> str:
+    """What stands behind a line's code, where that has no string with such a sign."""
+    return line.partition("#")[2]
+
+
+def _gives_reason(comment: str) -> bool:
+    return _REASON.search(comment) is not None and _TO_DO.search(comment) is None
+
+
+def _share_files(code: Code, loader: LoaderCall) -> bool:
+    """Whether workers would share a file that the dataset opens when it is made (shared-handle-across-fork)."""
+    shared = ((dataset, opened) for dataset in loader.datasets for _, opened in shared_handles(code, loader, dataset))
+    return any(not may_be_shared(code, dataset, opened) for dataset, opened in shared)
+
+
+def _is_for_page(code: Code, scope: Scope, depth: int) -> bool:
+    """Whether a loader is made by a page of streamlit or gradio, or all who call its maker are such pages."""
+    if code.facts.project.holds(scope.module.source.path, _PAGE):
+        return True
+    sites = code.facts.inference.callers.sites(scope).sites if depth else ()
+    return bool(sites) and all(_is_for_page(code, site.scope, depth - 1) for site in sites)
+
+
+def _keeps_samples(code: Code, loader: LoaderCall) -> bool:
+    """Whether a dataset has an option for keeping its samples in memory, and the program says yes to it: `cache=True`."""
+    project, path = code.facts.project, code.source.path
+    methods = (method for dataset in loader.datasets for method in dataset.cls.methods.values())
+    names = {name for method in methods for name in _KEEPS.findall(method.text)}
+    return any(project.program_holds(path, _says_yes_to(name)) for name in sorted(names))
+
+
+@cache
+def _says_yes_to(option: bytes) -> re.Pattern[bytes]:
+    return any_layout(rb"\b%s (?:: bool )?= True\b" % option)
+
+
+@cache
+def _tells_of_windows(option: str) -> re.Pattern[bytes]:
+    return re.compile(rb"--%s['\"][^)]*(?i:windows)" % option.encode().replace(b"_", b"[-_]"))
