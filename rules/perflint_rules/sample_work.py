@@ -13,7 +13,7 @@ _DECODES = words(
     PIL.Image.open cv2.imread cv2.imreadmulti cv2.imdecode cv2.VideoCapture imageio.imread imageio.v2.imread imageio.v3.imread
     imageio.mimread imageio.get_reader skimage.io.imread matplotlib.pyplot.imread matplotlib.image.imread tifffile.imread
     scipy.misc.imread scipy.io.wavfile.read scipy.io.loadmat rasterio.open mmcv.imread mmcv.imfrombytes kornia.io.load_image
-    torchvision.io.read_image torchvision.io.decode_image torchvision.io.decode_jpeg torchvision.io.read_video
+    torchvision.io.read_video
     torchvision.datasets.folder.default_loader torchvision.datasets.folder.pil_loader decord.VideoReader av.open
     torchaudio.load librosa.load librosa.core.load soundfile.read pydub.AudioSegment.from_file
     numpy.loadtxt numpy.genfromtxt gzip.open h5py.File pandas.read_csv pandas.read_parquet pandas.read_pickle pandas.read_json
@@ -21,8 +21,17 @@ _DECODES = words(
     open3d.io.read_point_cloud open3d.io.read_triangle_mesh plyfile.PlyData.read laspy.read
     """
 )
-_OPENS = words("builtins.open io.open numpy.load torch.load pickle.load json.load safetensors.torch.load_file")
-"""What gets a sample that is ready: a read of a few hundred kilobytes takes less than workers do for handing it over."""
+_OPENS = words(
+    """
+    builtins.open io.open numpy.load torch.load pickle.load json.load safetensors.torch.load_file torchvision.io.read_image
+    torchvision.io.decode_image torchvision.io.decode_jpeg
+    """
+)
+"""What gets a sample that is ready: a read of a few hundred kilobytes takes less than workers do for handing it over.
+
+Pictures that torchvision decodes are among them: there is no image of PIL to make a tensor of, and of eight readings of such
+findings one was useful.
+"""
 _COMPUTES = words(
     """
     scipy.ndimage.zoom scipy.ndimage.rotate scipy.ndimage.affine_transform scipy.ndimage.map_coordinates
