@@ -30,7 +30,21 @@ Unsafe: the program then trains something else.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Edit, Finding, Kind, Obligation, Severity, Tensor, any_layout, last_name, replace, rule
+from perflint.api import (
+    Alternative,
+    Code,
+    Edit,
+    Finding,
+    Instance,
+    Kind,
+    Obligation,
+    Severity,
+    Tensor,
+    any_layout,
+    last_name,
+    replace,
+    rule,
+)
 
 _WRITTEN = any_layout(rb"\. require_grad =")
 _TRAINS = Obligation(Kind.NUMBERS, "what is trained is something else then")
@@ -44,6 +58,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if isinstance(store.value, ast.Name) and store.value.id == "self":
             continue
+        if code.value(store.value).must(_has_such_an_attribute):
+            continue  # an attribute of the project's own
         told = getattr(code.flow.statement(store), "value", None)
         if isinstance(told, ast.Constant) and (_becomes_parameter(code, store) if told.value else _is_not_trained(code, store)):
             continue
@@ -51,6 +67,10 @@ def check(code: Code) -> Iterator[Finding]:
         message = "torch knows no `require_grad`, so nothing is frozen; write `requires_grad`"
         asks = isinstance(told, ast.Constant) and bool(told.value)  # for what a program that trains has anyhow
         yield code.finding(store, message, fix, [_TRAINS], severity=Severity.INFO if asks else None)
+
+
+def _has_such_an_attribute(alternative: Alternative) -> bool:
+    return isinstance(alternative, Instance) and bool(alternative.cls.methods_assigning("require_grad"))
 
 
 def _is_not_trained(code: Code, store: ast.Attribute) -> bool:

@@ -3,7 +3,19 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Dataset, External, LoaderCall, Scope, any_layout, flow_of, is_conditional, path_of, words
+from perflint.api import (
+    Code,
+    Dataset,
+    External,
+    LoaderCall,
+    Scope,
+    ancestors,
+    any_layout,
+    flow_of,
+    is_conditional,
+    path_of,
+    words,
+)
 
 _OPENS = words(
     "builtins.open io.open h5py.File zipfile.ZipFile tarfile.open netCDF4.Dataset tables.open_file lmdb.open lmdb.Environment"
@@ -25,7 +37,7 @@ def shared_handles(code: Code, loader: LoaderCall, dataset: Dataset) -> Iterator
             continue
         values = [d.value for d in flow_of(init).definitions_at(store) if d.value is not None and not d.index]
         opened = [call for value in values if (call := _opened(code.at(init), value, _DEPTH)) is not None]
-        if opened and _assigns(dataset, store.attr) == [init]:
+        if opened and _assigns(code, dataset, store.attr) == [init] and not _is_closed(init, name):
             read = any_layout(name.encode().replace(b".", rb" \. ") + rb"\b")
             if any(read.search(scope.text) for scope in loader.sample_code()):
                 yield name, opened[0]
@@ -60,7 +72,15 @@ def _opened(code: Code, node: ast.expr, depth: int) -> ast.Call | None:
     return None
 
 
-def _assigns(dataset: Dataset, attribute: str) -> list[Scope]:
-    """The methods of a dataset that assign an attribute."""
-    candidates = dataset.cls.methods_assigning(attribute)
+def _assigns(code: Code, dataset: Dataset, attribute: str) -> list[Scope]:
+    """The methods of a dataset that assign an attribute, also those of the classes above."""
+    above = (a for a in ancestors(code.facts.inference, dataset.cls) if not isinstance(a, str))
+    inherited = (m for cls in above for m in cls.methods_assigning(attribute) if m.name != "__init__")
+    candidates = dict.fromkeys((*dataset.cls.methods_assigning(attribute), *inherited))
     return [m for m in candidates if any(isinstance(s, ast.Attribute) and s.attr == attribute for s in flow_of(m).stores)]
+
+
+def _is_closed(init: Scope, name: str) -> bool:
+    """Whether `__init__` closes the file again: it has looked how many samples there are."""
+    closes = flow_of(init).calls_named["close"]
+    return any(isinstance(call.func, ast.Attribute) and path_of(call.func.value) == name for call in closes)
