@@ -44,7 +44,7 @@ Select it to see the loaders that workers gain little for:
 - batches stay on the host, or all that is seen takes a few, shows them, has a language model write text, or evaluates;
 - the program is run without a GPU, or moves all to the CPU;
 - a sample is read as it is stored (`np.load`, `torch.load`, JSON), decoded by torchvision itself (`read_image`), only
-  tokenised or masked, or uses the GPU itself; a batch is one picture;
+  tokenised or masked, or uses the GPU itself;
 - pictures lie in memory: the digits of MNIST and the like, and those of CIFAR if they are cut and flipped at most;
 - the loader is made in a step, the few samples are written out, drawn or kept in memory by an option, or there are a thousand
   epochs, which are short;
@@ -65,7 +65,6 @@ once, the dataset has no methods but those that make samples, and nothing in sig
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -99,7 +98,6 @@ from perflint_rules.worth_of_workers import gain_little
 _DEVICE = rb"(?:(?:\w+ \. )*DEVICE|(?:self \. )?(?:\w*(?:arg|opt|cfg|conf|config|param|setting)s? \. )?device)\b"
 _TO_GPU = any_layout(rb"\. cuda \(|\. to \( (?:device = )?%b|device = (?:%b|['\"]cuda)|requires_grad" % (_DEVICE, _DEVICE))
 """What uses the GPU, by its names; `x.device` is the host, where samples are."""
-_PICTURE = re.compile(r"\bImage\.open|imread|read_image|decode_|datasets\.|\bloader\(")
 _ELSEWHERE = Obligation(
     Kind.RANDOMNESS, "samples are made in other processes: their random numbers differ, and they see no change of the dataset"
 )
@@ -134,9 +132,7 @@ def check(code: Code) -> Iterator[Finding]:
             little = idle or moves or gain_little(code, loader) or _is_made_often(code, loader)
             little = little or not pays or is_for_evaluation(code, loader) or is_quick(loader.samples)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
-            little = (
-                little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches or _is_of_one_picture(loader, work)
-            )
+            little = little or code.whereabouts() is Whereabouts.HOST or loader.has_few_batches
             little = little or loader.ends_first
             fix = code.fix(SOME_WORKERS, with_workers(code, loader, moves, stay), unless=[_ELSEWHERE])
             severity = Severity.INFO if little else worth(code, loader)
@@ -162,11 +158,6 @@ def _moves_samples(loader: LoaderCall) -> bool:
 def _moves_to_gpu(loader: LoaderCall, scope: Scope) -> bool:
     moves = (call for call in flow_of(scope).calls_named.get("to", ()) if isinstance(call.func, ast.Attribute))
     return any(target_of(loader.facts.inference, scope, call) in (Place.CUDA, Place.CUDA_OR_HOST) for call in moves)
-
-
-def _is_of_one_picture(loader: LoaderCall, work: str) -> bool:
-    """Whether a batch is one picture, beside whose step a network's is long; a volume or a recording takes longer."""
-    return loader.argument("batch_size") is not None and loader.samples_per_batch == 1 and _PICTURE.search(work) is not None
 
 
 def _is_made_often(code: Code, loader: LoaderCall) -> bool:

@@ -291,10 +291,9 @@ class LoaderCall:
             samples = _part_of_split(self.facts, self.scope, node)
         if samples is None and sampler is not None:
             samples = drawn_samples(self.facts, self.scope, sampler)
-        return samples is not None and samples <= max(_FEW_BATCHES * self.samples_per_batch, _FEW_SAMPLES)
+        return samples is not None and samples <= max(_FEW_BATCHES * self._samples_per_batch(), _FEW_SAMPLES)
 
-    @property
-    def samples_per_batch(self) -> int:
+    def _samples_per_batch(self) -> int:
         """As it is written, as the files of settings say, or what is usual."""
         written, size = self.argument("batch_size"), self.literal("batch_size", 1)
         if isinstance(size, int):
