@@ -149,7 +149,7 @@ class Images(Dataset):
     ("opened", "read", "told"),
     [
         ("self.env = lmdb.open('a'); self.records = self.env.begin()", "self.records.get(self.paths[index])", False),
-        ("self.records = h5py.File('a')['images']", "self.records[index]", False),
+        ("self.records = h5py.File('a')['images']", "self.records[index]", True),
         ("self.env = lmdb.open('a', lock=False)", "self.env.begin().get(self.paths[index])", True),
         ("self.records = h5py.File('a')['images'][:]", "self.records[index]", True),
     ],
