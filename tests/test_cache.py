@@ -233,6 +233,55 @@ def test_configuration_and_requirements_matter(project, check, change: dict[str,
     assert check().checked == 0
 
 
+LOADS = """
+    import argparse
+
+    import torch
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset
+    from torchvision.transforms.functional import to_tensor
+
+    class Images(Dataset):
+        def __init__(self, paths):
+            self.paths = paths
+
+        def __len__(self):
+            return len(self.paths)
+
+        def __getitem__(self, index):
+            return to_tensor(Image.open(self.paths[index]))
+
+    def main(args, net, optimizer, paths):
+        loader = DataLoader(Images(paths), batch_size=8, num_workers=args.num_workers)
+        for x in loader:
+            optimizer.zero_grad()
+            net(x.cuda()).sum().backward()
+            optimizer.step()
+
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--num_workers", type=int, default=0)
+        main(parser.parse_args(), *torch.load("all.pt"))
+"""
+
+
+def test_texts_that_say_how_a_program_is_run_matter(project, check, tmp_path: Path) -> None:
+    """They are no Python files, and an answer rests on them all the same."""
+    project.write({"pyproject.toml": "", "train.py": LOADS, "plots.py": TRAINER["plots.py"]})
+    assert "dataloader-no-workers" in check().report
+    for name, given, other in (
+        ("run.sh", "python train.py --num_workers {}\n", "0"),
+        ("configs/a.yaml", "num_workers: {}\n", "0"),
+    ):
+        project.write({name: given.format("4")})
+        seen = check()
+        assert seen.report == check(cached=False).report
+        assert "dataloader-no-workers" not in seen.report
+        project.write({name: given.format(other)})
+        assert "dataloader-no-workers" in check().report
+    assert check().checked == 0
+
+
 def test_rules_and_python_matter(project, check, monkeypatch) -> None:
     project.write(TRAINER)
     check()

@@ -731,7 +731,7 @@ UNCALLED = {
         "print(1, file=file)",
     ),
     "object that goes": (
-        "class K:\n    def __del__(self):\n        {}\n\n\nobjects = [K() for _ in range(4)]",
+        "class K:\n    def __del__(self):\n        {}\n\n\nobjects = [K() for _ in range(3)]",
         "objects.pop()",
     ),
     "warning": (

@@ -1514,6 +1514,7 @@ def test_weights_that_a_helper_freezes_have_no_gradients_to_leave_out(project: P
         ("torch==2.4.0+cpu\n", False),
         ("torch --index-url https://download.pytorch.org/whl/cpu\n", False),
         ("torch  # or torch==2.4.0+cpu\n", True),
+        ("--extra-index-url https://download.pytorch.org/whl/cpu\ntorch==2.1.0+cu118\n", True),
     ],
 )
 def test_a_project_that_asks_for_a_torch_without_a_gpu_has_none(project: Project, required: str, told: bool) -> None:

@@ -64,11 +64,17 @@ ZERO = LOADER.format(given=", num_workers=0)")
         (f"{ZERO}  # TODO: must be raised", True),
         (f"# handles cannot be shared by forked workers\n{ZERO}", False),
         (f"# the test set has to be loaded first\n{ZERO}", True),
+        (f"# the network needs images of one size\n{ZERO}", True),
+        (f"# preprocessing must be the same as in the evaluation\n{ZERO}", True),
+        (f"# DataParallel splits a batch, so batch_size must be divisible\n{ZERO}", True),
+        ("loader = DataLoader(Images(paths), num_workers=0, batch_size=8)  # must be even", True),
         (f"n = 0  # more of them crash\n{LOADER.format(given=', num_workers=n)')}", False),
         (f"loader = DataLoader(Images(paths), num_workers=8)\nif sys.gettrace() is not None:\n    {ZERO}", False),
         (f"loader = DataLoader(Images(paths), num_workers=8)\nif sys.platform == 'win32':\n    {ZERO}", False),
         (f"loader = DataLoader(Images(paths), num_workers=8)\nif os.name == 'nt':\n    {ZERO}", False),
         (f"loader = DataLoader(Images(paths), num_workers=8)\nif args.small:\n    {ZERO}", True),
+        (f"if args.debug:\n    loader = DataLoader(Images(paths[:8]))\nelse:\n    {ZERO}", True),
+        (f"if sys.platform != 'win32':\n    loader = DataLoader(Images(paths), num_workers=8)\nelse:\n    {ZERO}", False),
     ],
 )
 def test_it_may_be_said_why_there_are_no_workers(project: Project, loader: str, told: bool) -> None:

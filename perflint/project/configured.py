@@ -17,7 +17,8 @@ _LINE = made(
     rb"^[ \t]*(?:-[ \t]+)?[\"']?([A-Za-z_]\w*)[\"']?[ \t]*:[ \t]*([^\s#,{}\[\]]+)[ \t]*,?[ \t]*(?:#[^\r\n]*)?\r?$", re.M
 )
 _COMMAND = made(
-    rb"--([\w-]+)(?:[ \t]+|=|[\"'][ \t]*,\s*[\"']|[\"']?[ \t]*,?[ \t]*\r?\n[ \t]*-[ \t]+)[\"']?((?!-)[^\s#,\"'{}\[\]]+)"
+    rb"(?<!-)--(\w[\w-]{0,80})"
+    rb"(?:[ \t]+|=|[\"'][ \t]*,\s*[\"']|[\"']?[ \t]*,?[ \t]*\r?\n[ \t]*-[ \t]+)[\"']?((?!-)[^\s#,\"'{}\[\]]+)"
 )
 """An option and its value in a command: in one line, or in a list of its words."""
 _DEVICE = made(rb"^[ \t]*(?:-[ \t]+)?[\"']?device[\"']?[ \t]*[:=][ \t]*[\"']?([\w:]+)", re.M)
@@ -71,9 +72,14 @@ def settings(root: str, modules: Sequence[tuple[str, bytes]]) -> Mapping[str, fr
     return {name: frozenset(values) for name, values in {**found, **instead}.items()}
 
 
+def configuration_files(root: str, with_code: Set[str]) -> list[str]:
+    """The configuration files beside Python code, and in folders called like that; with_code: the folders that hold code."""
+    return small_files(root, with_code, lambda name: name.endswith((*_SUFFIXES, ".toml")), _FOLDER)
+
+
 def devices(root: str, folders: Set[str]) -> frozenset[str]:
-    """What configuration files beside Python code, or in folders called like that, say under `device`, in lower case."""
-    files = small_files(root, folders, lambda name: name.endswith((*_SUFFIXES, ".toml")), _FOLDER)
+    """What configuration files say under `device`, in lower case."""
+    files = configuration_files(root, folders)
     return frozenset(found.decode().lower() for path in files for found in _DEVICE.findall(read_file(path) or b""))
 
 

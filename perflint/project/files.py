@@ -7,6 +7,8 @@ import hashlib
 import os
 import re
 import stat
+import time
+from collections.abc import Iterable
 
 from perflint.source.cells import SUFFIX
 
@@ -19,6 +21,9 @@ _LISTS = re.compile(r"[\w.-]+\.txt")
 
 Stat = tuple[int, int, int]
 """A file's size in bytes, and its times of modification and of change in nanoseconds."""
+
+SETTLED_NS = 2_000_000_000
+"""A file that was changed less than this before it was read may change again without its times showing it."""
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 """A larger file is not read: nobody writes one by hand, and one string of 15 MB took 1.9 GB to find its end."""
@@ -78,6 +83,20 @@ def read_with_stat(path: str) -> tuple[bytes, Stat] | None:
             return handle.read(), (about.st_size, about.st_mtime_ns, about.st_ctime_ns)
     except (OSError, ValueError):
         return None
+
+
+def state_digest(paths: Iterable[str]) -> str:
+    """A text that stands for what some files are like: their sizes and times, of one that has just changed its bytes."""
+    return text_digest(repr([(path, _state(path)) for path in sorted({*paths})]).encode("utf-8", "surrogateescape"))
+
+
+def _state(path: str) -> object:
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    is_settled = time.time_ns() - max(about.st_mtime_ns, about.st_ctime_ns) > SETTLED_NS
+    return (about.st_size, about.st_mtime_ns, about.st_ctime_ns) if is_settled else read_file(path)
 
 
 def requirement_files(root: str) -> list[str]:

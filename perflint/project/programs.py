@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from perflint.project.configured import MAX_FILES, MAX_MODULES, devices, settings, small_files
-from perflint.project.files import read_file
+from perflint.project.configured import MAX_FILES, MAX_MODULES, configuration_files, devices, settings, small_files
+from perflint.project.files import read_file, state_digest
 from perflint.project.imports import Imports, seen_from
 from perflint.project.marks import INSTALLED, LICENSE, left_out_packages, mark_of_project
-from perflint.project.told import Text, command_lines, named_scripts, told
+from perflint.project.told import Text, command_lines, named_scripts, telling_files, told
 from perflint.source.uses import words_in_quotes, words_of
 from perflint.source.words import made
 
@@ -46,6 +46,13 @@ class Programs(Imports):
     @cached_property
     def _settings(self) -> Mapping[str, frozenset[str]]:
         return settings(self.root, self._own_texts if len(self.files) <= MAX_MODULES else [])
+
+    @cached_property
+    def _surroundings(self) -> str:
+        """What stands for the texts beside the Python files that answers depend on, as they were when this was asked first."""
+        with_code = set(self._places)
+        words = small_files(self.root, with_code, _TEXTS.search, _FOLDER)
+        return state_digest([*telling_files(self.root, with_code), *configuration_files(self.root, with_code), *words])
 
     @property
     def _own_texts(self) -> list[Text]:

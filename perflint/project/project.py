@@ -418,6 +418,8 @@ class Project(Programs):
                 return "named" if self._is_named(*about) else ""
             case "configured":
                 return " ".join(sorted(self._settings.get(about[0], ())))
+            case "surroundings":
+                return self._surroundings
             case "devices":
                 return " ".join(sorted(self._devices))
             case "anywhere":

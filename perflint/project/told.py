@@ -22,18 +22,21 @@ _LAUNCHES = made(rb"python|torchrun|accelerate|deepspeed|srun|bash|%run|usage", 
 _MIN_STEM = 5
 """A shorter name is no beginning of another."""
 _CONTINUED = made(rb"\\[ \t]*\r?\n")
-_ASSIGNED = made(
-    rb"^[ \t]*(?:(?:export|set)[ \t]+)?(\w+)[ \t]*[:?]?=[ \t]*([^\r\n]{0,300}?)[ \t]*(?:[ \t]#[^\r\n]*)?\r?$", re.M
-)
+_ASSIGNED = made(rb"^[ \t]*(?:(?:export|set)[ \t]+)?(\w+)[ \t]{0,9}[:?]?=[ \t]{0,9}([^\r\n#]{0,300})(?:#[^\r\n]*)?\r?$", re.M)
 _VARIABLE = made(rb"\$(?:(\w+)|\{(\w+)\}|\((\w+)\))")
 
 Text = tuple[str, bytes]
 """A file and what stands in it."""
 
 
-def told(root: str, with_code: Set[str]) -> list[Text]:
+def telling_files(root: str, with_code: Set[str]) -> list[str]:
     """The texts beside Python code, and in folders called like that; with_code: the folders that hold code."""
-    return [(path, read_file(path) or b"") for path in small_files(root, with_code, _TOLD.fullmatch, _FOLDER)]
+    return small_files(root, with_code, _TOLD.fullmatch, _FOLDER)
+
+
+def told(root: str, with_code: Set[str]) -> list[Text]:
+    """What stands in such texts."""
+    return [(path, read_file(path) or b"") for path in telling_files(root, with_code)]
 
 
 def command_lines(texts: Iterable[bytes]) -> list[bytes]:
@@ -48,7 +51,7 @@ def _filled_in(text: bytes) -> bytes:
         return text
     held: dict[bytes, bytes | None] = {}
     for name, value in _ASSIGNED.findall(text):
-        held[name] = None if name in held else value.strip(b"'\"")
+        held[name] = None if name in held else value.strip().strip(b"'\"")
     return _VARIABLE.sub(lambda used: held.get(used[1] or used[2] or used[3]) or used[0], text)
 
 

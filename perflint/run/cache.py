@@ -8,7 +8,7 @@ Python and configuration are part of the key.
 Three shortcuts save asking. They are sound because each compares digests of everything that an answer can depend on:
 
 - a file whose size and times are those of its row has the row's digest, without being read;
-- with the same *tree* (all texts, links and requirement files of the project) every answer is the same;
+- with the same *tree* (all texts, links, requirement and other files that tell of the project) every answer is the same;
 - with the same *shape* (all files, and what each imports) so is every answer about imports, and a search through files
   that are related by imports can only end in another way through the files whose text has changed. So after a change of a few
   files only those results are looked into whose facts name one of them, or whose searches found nothing that one of them has.
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from perflint.project.files import Stat, text_digest
+from perflint.project.files import SETTLED_NS, Stat, text_digest
 from perflint.project.project import Project
 from perflint.project.trace import Fact, Question
 from perflint.run.digests import digest_of
@@ -39,10 +39,6 @@ from perflint.source.source import Source, SourceError
 
 MAX_CHANGED = 50
 """Above so many changed files, all facts are asked for again."""
-
-
-SETTLED_NS = 2_000_000_000
-"""A file that was changed less than this before it was read may change again without its times showing it."""
 
 
 UNSETTLED: Stat = (-1, -1, -1)
@@ -262,7 +258,8 @@ class ProjectCache:
         )
 
     def _tree_of(self, texts: Iterable[tuple[str, str]]) -> str:
-        return digest_of([self._names, self._project.answer(("requirements",)), *(part for text in texts for part in text)])
+        others = (self._project.answer(("requirements",)), self._project.answer(("surroundings",)))
+        return digest_of([self._names, *others, *(part for text in texts for part in text)])
 
     @cached_property
     def _tree(self) -> str:

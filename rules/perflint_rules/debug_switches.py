@@ -37,10 +37,10 @@ def is_switched_back(code: Code, call: ast.Call) -> bool:
     top = flow.top(back, flow.block[statement]) if back is not None else None
     if back is None or top is None:
         return False
-    if any(flow.order[call] < flow.order[node] < flow.order[back] for node in flow.yields):
+    if any(flow.order[call] < flow.order[node] < flow.order[back] and flow.loop(node) is None for node in flow.yields):
         return True
-    siblings = flow.siblings(statement)
-    return goes_backward_once(code.facts, code.scope, *siblings[siblings.index(statement) : siblings.index(top) + 1])
+    between = [s for s in flow.siblings(statement) if flow.order[statement] <= flow.order[s] <= flow.order[top]]
+    return goes_backward_once(code.facts, code.scope, *between)
 
 
 def leaves_cudnn_out(code: Code, node: ast.expr) -> bool:
@@ -60,7 +60,7 @@ def is_set_again(code: Code, node: ast.expr) -> bool:
 def is_decided(code: Code, node: ast.AST) -> bool:
     """Whether a condition other than `if __name__ == "__main__"` stands above, or `if not debug: return` does."""
     decides = (block for block in code.flow.block[node].ancestry() if block.kind in _DECIDES)
-    asked = (ast.unparse(test) for test, _ in conditions(code.flow, node))
+    asked = (ast.unparse(test) for test, holds in conditions(code.flow, node) if holds)
     return not all(map(is_run_alone, decides)) or any(map(FOR_DEBUGGING.search, asked))
 
 

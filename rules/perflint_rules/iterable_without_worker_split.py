@@ -44,12 +44,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import DATA_LOADER, Code, Finding, LoaderCall, Scope, Severity, called_from, flow_of, path_of, rule
+from perflint.api import DATA_LOADER, Code, Finding, LoaderCall, Scope, Severity, called_from, flow_of, last_name, path_of, rule
 
 _SPLITS = re.compile(rb"(?i)worker|rank|shard|world_size|split|rand|shuffle|sample|queue|socket|recv|while True")
 
-_STREAMS = re.compile(rb"\bload_dataset\b|\bwebdataset\b|\blitdata\b|\bStreamingDataset\b")
+_STREAMS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:datasets|webdataset|litdata|streaming)\b", re.MULTILINE)
 """What makes a stream that gives each worker its share of its files, also inside of another dataset."""
+_GO_OVER = frozenset(("iter", "enumerate", "zip", "tqdm", "islice", "map", "filter"))
 
 
 @rule(category="data-loading", severity=Severity.WARNING, calls=[DATA_LOADER], near=[("IterableDataset",), ("__iter__",)])
@@ -82,8 +83,8 @@ def _goes_over_attribute(scope: Scope) -> bool:
                 pass
             case _:
                 continue
-        if any(isinstance(part, ast.Call) for part in taken):
-            taken = [argument for call in taken if isinstance(call, ast.Call) for argument in call.args]
+        wrapped = (call for call in taken if isinstance(call, ast.Call) and last_name(call.func) in _GO_OVER)
+        taken = [*taken, *(argument for call in wrapped for argument in call.args)]
         if any((path_of(part) or "").startswith("self.") for part in taken):
             return True
     return False

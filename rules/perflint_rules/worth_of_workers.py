@@ -4,7 +4,7 @@ import ast
 import re
 from functools import cache
 
-from perflint.api import Code, LoaderCall, Scope, any_layout, is_of_mac
+from perflint.api import Block, Code, LoaderCall, Scope, any_layout, is_of_mac
 from perflint_rules.comments import comment_above
 from perflint_rules.loader_workers import SPAWNS, draws_by_itself
 from perflint_rules.shared_handles import may_be_shared, shared_handles
@@ -32,11 +32,14 @@ _ON_CPU = re.compile(rb"(?i)\b(?:fast|quick)(?:er)?[ \t-]+cpu[ \t-]+train")
 _AHEAD = any_layout(rb"\b(?:BackgroundGenerator|ThreadDataLoader|ThreadBuffer) \(")
 """A thread makes batches beside the training: that of prefetch_generator, or of MONAI, which needs 0 workers."""
 _PAGE = re.compile(rb"^(?:import|from)[ \t]+(?:streamlit|gradio)\b", re.MULTILINE)
-_CHOSEN = re.compile(r"platform|\bos\.name\b|win(?:dows|32)|gettrace|pydevd|debug", re.I)
+_CHOSEN = re.compile(r"['\"](?:windows|win32|nt|darwin)\b|gettrace|pydevd|debug", re.I)
+_OTHERWISE = re.compile(r"['\"](?:linux|posix)\b", re.I)
 """What a test asks for where workers are left out for another system, or for a debugger."""
-_OF_WORKERS = re.compile(r"work(?:er)?s?\b|process|parallel|thread|fork", re.I)
+_OF_WORKERS = re.compile(r"(?:\b|_)workers?\b|\b(?:sub|multi-?)?process(?:es)?\b|\b(?:fork|spawn|deadlock)\w*", re.I)
+_NUMBER_LAST = re.compile(r"num_workers\s*[=:]\s*\S+$|^\w+\s*=\s*\d+$")
+"""A line that ends with the number of workers: a comment behind it is about that."""
 _REASON = re.compile(
-    r"\b(?:important|intentional\w*|deliberate\w*|on purpose|must|ha(?:s|ve) to|need(?:s|ed)?|required?|requires|avoid\w*"
+    r"\b(?:important|intentional\w*|deliberate\w*|on purpose|must|ha(?:s|ve) to|needs? to be|required|avoid\w*"
     r"|prevent\w*|because|since|otherwise|can ?not|can't|don't|does(?:n't| not)|won't|fail\w*|errors?|issues?|bugs?|crash\w*"
     r"|hang\w*|deadlock\w*|stuck|fork\w*|spawn\w*|pickl\w*|leak\w*|windows|mac ?os|debug\w*|best with|works? (?:only|best)"
     r"|only works?)\b",
@@ -68,20 +71,29 @@ def _is_explained(code: Code, loader: LoaderCall) -> bool:
     """Whether a test above asks for another system or a debugger, or a comment at the number of workers says why it is 0."""
     written = loader.argument("num_workers")
     if written is not None:
-        tests = (block.node.test for block in code.flow.block[loader.call].ancestry() if isinstance(block.node, ast.If))
-        if any(_CHOSEN.search(ast.unparse(test)) for test in tests):
+        if any(_is_for_another_system(block) for block in code.flow.block[loader.call].ancestry()):
             return True
         bound = code.flow.reaching.get(written, frozenset())
         rows = {written.lineno, *(d.value.lineno for d in bound if d.kind == "assign" and d.value is not None)}
-        if any(_gives_reason(_comment(code.source.line(row))) for row in rows):
+        if any(_is_reason_beside(code.source.line(row)) for row in rows):
             return True
     above = comment_above(code, loader.call)
     return _OF_WORKERS.search(above) is not None and _gives_reason(above)
 
 
-def _comment(line: str) -> str:
-    """What stands behind a line's code, where that has no string with such a sign."""
-    return line.partition("#")[2]
+def _is_for_another_system(block: Block) -> bool:
+    """Whether a block runs where the system is another one than that of most GPUs, or under a debugger."""
+    if not isinstance(block.node, ast.If):
+        return False
+    test = ast.unparse(block.node.test)
+    is_asked = (block.kind == "then") is not ("!=" in test or test.startswith("not "))
+    return (_CHOSEN if is_asked else _OTHERWISE).search(test) is not None
+
+
+def _is_reason_beside(line: str) -> bool:
+    """Whether what stands behind a line's code gives a reason for the number of workers, and for nothing else in it."""
+    code, _, comment = line.partition("#")
+    return _gives_reason(comment) and (_NUMBER_LAST.search(code.strip(" \t),")) or _OF_WORKERS.search(comment)) is not None
 
 
 def _gives_reason(comment: str) -> bool:

@@ -33,7 +33,7 @@ def branch_test(block: Block, node: ast.AST) -> Condition | None:
 
 
 def conditions(flow: Flow, node: ast.AST) -> Iterator[Condition]:
-    """What holds wherever a node runs, each test without `not`, `and` and `or`."""
+    """What holds wherever a node runs, taken apart as far as that says more."""
     for asked in _tests(flow, node):
         yield from _parts(asked)
 
@@ -60,15 +60,16 @@ def _tests(flow: Flow, node: ast.AST) -> Iterator[Condition]:
 
 
 def _parts(condition: Condition) -> Iterator[Condition]:
-    """What follows from a condition, without `not`, `and` and `or`: `not amp and clip` gives `amp`, which fails, and `clip`."""
+    """What follows from a condition: `not amp and clip` gives `amp`, which fails, and `clip`; an `or` that holds stays one."""
     test, holds = condition
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield from _parts(Condition(operand, not holds))
         case ast.BoolOp(op=op, values=values):
-            if isinstance(op, ast.And) is holds:
-                for value in values:
-                    yield from _parts(Condition(value, holds))
+            if isinstance(op, ast.And) is not holds:
+                yield condition
+            for value in values if isinstance(op, ast.And) is holds else ():
+                yield from _parts(Condition(value, holds))
         case ast.Compare(left=left, ops=[ast.Is() | ast.Eq()], comparators=[ast.Constant(value=bool(wanted))]):
             yield from _parts(Condition(left, holds is wanted))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPPOSITES:

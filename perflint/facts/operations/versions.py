@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _QUOTED = made(r"""['"]([A-Za-z][\w.-]*(?:\[[\w, -]*\])? ?[<>=~!]=? ?[\w.*, <>=~!]+)['"]""")
 _PINNED = made(r"^\s*-?\s*([A-Za-z][\w.-]*)\s*=\s*([\d.]+)")
+_GPU_BUILD = made(r"\+cu\d|/whl/(?:cu|rocm)\d")
 _CPU_BUILD = made(r"^torch\b.*\+cpu\b|\bdownload\.pytorch\.org/whl/cpu\b")
 _OF_TORCH = made(
     r"""(?i)(?<![\w.-])(?:py)?torch["']?\s*(?:=\s*\{\s*version\s*)?(?:[=>~]=?=?|[:-])\s*["']?[\^~>=]*\s*v?(\d+\.\d+(?:\.\d+)?)"""
@@ -110,8 +111,8 @@ def _lower_bound(requirement: Requirement) -> Version | None:
 def asks_for_cpu_build(root: str) -> bool:
     """Whether requirements.txt asks for a build of torch that has no GPU, by its version or its index."""
     path = os.path.join(root, "requirements.txt")
-    lines = (line.partition("#")[0] for line in _text_lines(path))
-    return any(_CPU_BUILD.search(line) for line in lines)
+    lines = [line.partition("#")[0] for line in _text_lines(path)]
+    return any(map(_CPU_BUILD.search, lines)) and not any(map(_GPU_BUILD.search, lines))
 
 
 def _of_torch(root: str) -> Iterator[str]:

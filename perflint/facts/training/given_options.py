@@ -34,7 +34,7 @@ def _gives_some(option: str) -> re.Pattern[bytes]:
     words = rb"(?:%s|(?<=['\"])(?:\w+\.)+%s)[ \t=]*\\?['\"][ \t]*[,+]\s*" % (long, option.encode())
     return re.compile(
         rb"%b(?:[ \t]+|=)\\?['\"]?%b" % (long, some)
-        + rb"|(?:['\"]|(?:\.py|\s-m)[^\r\n]*[ \t])\+{0,2}(?:%b)%b" % (named, some)
+        + rb"|(?:['\"]|(?:\.py|\s-m)[^\r\n]{0,2000}[ \t])\+{0,2}(?:%b)%b" % (named, some)
         + rb"|%b(?:f?\\?['\"]%b|[1-9]|str\(%b)" % (words, some, own)
     )
 

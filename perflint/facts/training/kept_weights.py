@@ -17,7 +17,7 @@ from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.uses import Way, steps
 from perflint.facts.facts import Facts
 from perflint.facts.training.modes import optimized, trained
-from perflint.facts.training.rounds import ends_with, is_new_each_round, may_replace, name_outside, network_name
+from perflint.facts.training.rounds import ends_with, is_left_behind, is_new_each_round, may_replace, name_outside, network_name
 from perflint.facts.training.training_objects import MODULE_HOUSEKEEPING, is_neural_module, is_optimizer, is_scaler
 from perflint.facts.values.classes import find_method
 from perflint.facts.values.values import Instance
@@ -44,7 +44,7 @@ _OWN_STATE: Final = any_layout(rb"\bdef state_dict \(")
 _LOOKS: Final = words("len print isinstance id type bool hasattr str repr")
 _SETTINGS: Final = words("eval train to cuda cpu keys parameters named_parameters zero_grad requires_grad_")
 """Methods of a network or a dict that say nothing about whether its weights are used."""
-_LOADS: Final = made(r"load(?!er)|restore|resume", re.I)
+_LOADS: Final = made(r"(?<!up)(?<!down)load(?!er)|restore|resume", re.I)
 """How functions are called that give a network the weights of a file."""
 _CHANGES: Final = words("update pop popitem clear setdefault")
 _DISPLAYS: Final = words("dict OrderedDict copy")
@@ -279,7 +279,8 @@ def _uses(facts: Facts, scope: Scope, found: _Round, place: _Place, *, is_bare: 
             if flow.order[use] > flow.order[place.target] and not _is_loaded_before(flow, found, use):
                 if is_bare and _is_loaded_into(flow, place):
                     return
-                if _is_taken(flow, whole) and not _is_the_end(flow, found, use):
+                restored = next((c for c in flow.calls_named["load_state_dict"] if use in walk(c)), None)
+                if _is_taken(flow, whole) and (restored is None or not is_left_behind(scope, restored)):
                     yield use
         elif _is_restored(flow, whole) and not flow.dominates(flow.statement(place.target), use):
             yield use
@@ -372,20 +373,6 @@ def _is_taken(flow: Flow, node: ast.expr, depth: int = _DEPTH) -> bool:
                 if _is_taken(flow, step.result, depth - 1):
                     return True
     return False
-
-
-def _is_the_end(flow: Flow, found: _Round, use: ast.expr) -> bool:
-    """Whether a use gives a network of the function its weights back, and nobody uses the network behind that."""
-    restored = next((c for c in flow.calls_named["load_state_dict"] if use in walk(c)), None)
-    if restored is None or not isinstance(restored.func, ast.Attribute) or flow.loop(restored) is not None:
-        return False
-    root = (network_name(restored.func.value) or "").partition(".")[0]
-    made = flow.definitions_of(root)
-    if not made or any(d.kind == "parameter" for d in made) or root in flow.inner_names | flow.outer_names:
-        return False
-    own = set(map(id, walk(restored)))
-    mentioned = (node for node, order in flow.order.items() if order > flow.order[restored] and id(node) not in own)
-    return not any(isinstance(node, ast.Name) and node.id == root for node in mentioned)
 
 
 def _is_restored(flow: Flow, use: ast.expr) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import takewhile
 from typing import Final
 
@@ -12,10 +13,12 @@ from perflint.facts.dataflow.conditions import conditions
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import once_then_leaves
+from perflint.facts.dataflow.uses import Way, steps
 from perflint.facts.facts import Facts
 from perflint.facts.values.bound_arguments import given
 from perflint.source.syntax import Scope, SyntaxProblem
-from perflint.source.words import words
+from perflint.source.texts import last_name
+from perflint.source.words import any_layout, words
 
 _DEPTH: Final = 3
 """How many calls deep a round is searched for what replaces parameters."""
@@ -102,15 +105,15 @@ def _stops(flow: Flow, loop: Loop, node: ast.AST) -> bool:
     return False
 
 
-def _is_one_round(flow: Flow, loop: Loop, test: ast.expr, holds: bool) -> bool:
+def _is_one_round(flow: Flow, loop: Loop, test: ast.expr, holds: bool, depth: int = _HOPS) -> bool:
     """`epoch == epochs - 1`, and no `epoch % 5 == 0`; what holds in the last one only: `epoch >= epochs - 1`."""
     match test:
-        case ast.Name():
+        case ast.Name() if depth:
             bound = flow.reaching.get(test, frozenset())
             values = [d.value for d in bound if d.kind == "assign" and not d.index and d.value is not None]
-            return holds and len(values) == len(bound) == 1 and _is_one_round(flow, loop, values[0], holds)
+            return holds and len(values) == len(bound) == 1 and _is_one_round(flow, loop, values[0], holds, depth - 1)
         case ast.BoolOp(op=ast.Or(), values=values) if holds:
-            return all(_is_one_round(flow, loop, value, holds) for value in values)
+            return all(_is_one_round(flow, loop, value, holds, depth) for value in values)
         case ast.Compare(left=left, ops=[op], comparators=[right]) if _counts_rounds(loop, left) or _counts_rounds(loop, right):
             if isinstance(op, ast.Eq):
                 return holds and not any(
@@ -141,6 +144,44 @@ def _is_last(loop: Loop, left: ast.expr, right: ast.expr) -> bool:
                 ):
                     return True
     return False
+
+
+def is_left_behind(scope: Scope, restored: ast.Call) -> bool:
+    """Whether nobody has a network any more behind a call that loads its weights: the function has made it, as a local name.
+
+    What is given to a function that only computes something is not kept; an object may keep it: `Evaluator(model)`.
+    """
+    flow = flow_of(scope)
+    holder = restored.func.value if isinstance(restored.func, ast.Attribute) else None
+    root = (network_name(holder) or "").partition(".")[0] if holder is not None else ""
+    made = flow.definitions_of(root)
+    if not made or not all(isinstance(d.value, ast.Call) for d in made) or flow.loop(restored) is not None:
+        return False
+    if root in flow.inner_names | flow.outer_names:
+        return False
+    if scope.is_module and any(_named(root).search(function.text) for function in scope.module.scopes.values()):
+        return False
+    uses = (node for node in flow.mentions[root] if isinstance(node, ast.Name))
+    return not any(flow.order[use] > flow.order[restored] or _is_kept(flow, use, restored) for use in uses)
+
+
+def _is_kept(flow: Flow, use: ast.Name, restored: ast.Call) -> bool:
+    """Whether a use of a network may have something hold it that is used behind a call."""
+    for step in steps(flow, use):
+        if step.way is Way.ARGUMENT and isinstance(step.node, ast.Call):
+            results = [*steps(flow, step.node)]
+            bound = (later for result in results for d in result.definitions for later in flow.uses[d])
+            is_used = any(flow.order[later] > flow.order[restored] for later in bound)
+            if is_used or last_name(step.node.func)[:1].isupper() or any(r.way is Way.STORED for r in results):
+                return True
+        elif step.way not in (Way.METHOD, Way.ATTRIBUTE, Way.CALLED):
+            return True
+    return False
+
+
+@cache
+def _named(name: str) -> re.Pattern[bytes]:
+    return any_layout(rb"\b%b\b" % name.encode())
 
 
 def may_replace(facts: Facts, scope: Scope, loop: Loop, network: str) -> bool:
