@@ -54,6 +54,13 @@ KEEP = f"x = {READ}\nself.table[index] = x\nreturn x"
         (f"if index in self.table:\n    return self.table[index]\nreturn {READ}", "", True),
         (f"if self.cached and index in self.table:\n    return self.table[index]\n{KEEP}", "", True),
         (f"self.table[index] = {READ}\nreturn self.table[index]", "", True),
+        (f"if index in self.table:\n    return self.table[index]\nself.table.popitem()\n{KEEP}", "", True),
+        (
+            f"if index in self.table:\n    return self.table[index]\nx = {READ}\n"
+            "if len(self.table) < 100:\n    self.table[index] = x\nreturn x",
+            "",
+            True,
+        ),
         ("if self.file is None:\n    self.file = h5py.File('images.h5')\nreturn self.file['images'][index]", "", True),
         ("if self.lazy:\n    return read(self.paths[index])\nreturn self.images[index]", "", False),
         ("return read(self.paths[index]) if self.lazy else self.images[index]", "", False),

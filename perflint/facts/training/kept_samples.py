@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 
 from perflint.facts.dataflow.conditions import branch_test
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import Flow
+from perflint.source.words import any_layout
 
 
 def is_kept_by_key(flow: Flow, node: ast.AST) -> bool:
     """Whether a function gets to a node only if a table lacks an entry, and fills the table: each sample is made once."""
-    stored = {path_of(store.value) for store in flow.stores if isinstance(store, ast.Subscript)}
-    return any(by_key and path in stored and _stays(flow, path) for path, by_key in _lacked_before(flow, node))
+    stored = {path_of(s.value) for s in flow.stores if isinstance(s, ast.Subscript) and not _is_if_there_is_room(flow, s, node)}
+    return any(by_key and path in stored and _keeps_all(flow, path) for path, by_key in _lacked_before(flow, node))
 
 
 def is_kept_whole(flow: Flow, node: ast.AST) -> bool:
@@ -22,9 +25,27 @@ def is_kept_whole(flow: Flow, node: ast.AST) -> bool:
     return any(not by_key and path in stored for path, by_key in _lacked_before(flow, node))
 
 
-def _stays(flow: Flow, path: str) -> bool:
-    """Whether a table is there the next time: an attribute, or a name of the module."""
-    return "." in path or not flow.definitions_of(path)
+def _is_if_there_is_room(flow: Flow, store: ast.AST, node: ast.AST) -> bool:
+    """Whether a sample is made, but is kept only while a table is small: `if len(self.images) < 1000`."""
+    around = {block.node for block in flow.block[node].ancestry()}
+    tests = (b.node.test for b in flow.block[store].ancestry() if isinstance(b.node, ast.If) and b.node not in around)
+    return any(path_of(call.func) == "len" for test in tests for call in ast.walk(test) if isinstance(call, ast.Call))
+
+
+def _keeps_all(flow: Flow, path: str) -> bool:
+    """Whether a table is there the next time, with all that it got: an attribute, or a name of the module."""
+    if "." not in path and flow.definitions_of(path):
+        return False
+    owner = flow.scope.owner
+    methods = [method.text for method in owner.methods.values()] if owner is not None else [flow.scope.text]
+    return not any(_takes_from(path).search(text) for text in methods)
+
+
+@cache
+def _takes_from(table: str) -> re.Pattern[bytes]:
+    """What makes a table smaller again."""
+    name = table.encode().replace(b".", b" \\. ")
+    return any_layout(rb"\b%b \. (?:pop|popitem|clear) \(|\bdel %b \[" % (name, name))
 
 
 def _lacked_before(flow: Flow, node: ast.AST) -> Iterator[tuple[str, bool]]:

@@ -36,10 +36,13 @@ _EXTREME: Final = made(
 """How what is the best so far is called."""
 _ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _REPLACED: Final = any_layout(
-    rb"\. data = (?!=)|\bassign = True|\bvector_to_parameters\b"
+    rb"(?<!\bself)(?<!args)(?<!opt)(?<!cfg)(?<!config)\. data = (?!=)|\bassign = True|\bvector_to_parameters\b"
     rb"|\b(?:FSDP|FullyShardedDataParallel|fully_shard|deepspeed|convert_weights|swap_tensors)\b"
 )
-"""What a program holds that gives parameters other tensors, or networks whose state dicts are copies."""
+"""What a program holds that gives parameters other tensors, or networks whose state dicts are copies.
+
+`self.data = rows` is a dataset's.
+"""
 _OWN_STATE: Final = any_layout(rb"\bdef state_dict \(")
 _LOOKS: Final = words("len print isinstance id type bool hasattr str repr")
 _SETTINGS: Final = words("eval train to cuda cpu keys parameters named_parameters zero_grad requires_grad_")
