@@ -76,4 +76,11 @@ LAUNCHER = "import os, subprocess, sys\nfrom settings import count, args\n"
 )
 def test_who_gives_an_option_gives_workers(project: Project, file: str, text: str, told: bool) -> None:
     project.write({"train.py": CODE, file: text})
-    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules("--select", "dataloader-no-workers")}) is told
+
+
+def test_an_option_is_left_to_whoever_runs_the_program(project: Project) -> None:
+    project.write({"train.py": CODE})
+    assert "dataloader-no-workers" not in {rule for rule, _ in project.rules()}
+    project.write({"train.py": CODE.replace("args.num_workers", "0")})
+    assert "dataloader-no-workers" in {rule for rule, _ in project.rules()}

@@ -50,7 +50,9 @@ Select it to see the loaders that workers gain little for:
   epochs, which are short;
 - samples draw from a generator of the dataset: each worker would draw the same in every epoch;
 - workers are spawned: the program says so, has paths or modules of Windows, or names the GPU of a Mac alone;
-- the help of an option or a comment says what its 0 is for, or a test asks for another system or a debugger;
+- their number is an option that is 0 by default, and that no command or file of settings of the project gives: of 14 such
+  findings on code that we had not seen 57 % were called useful, of 19 others 79 %;
+- a comment says what the 0 is for, or a test asks for another system or a debugger;
 - samples are read by a file that the dataset opens when it is made: workers would share it (`shared-handle-across-fork`);
 - a thread makes the batches beside the training (prefetch_generator, MONAI), or they are for a page of streamlit or gradio;
 - a latent diffusion model is trained, whose step takes far longer than a picture.

@@ -53,8 +53,8 @@ _WHERE_LITTLE = (SPAWNS, _AHEAD, _OF_WINDOWS, _LARGE_STEP, _FEW_BATCHES, _SHORT_
 def gain_little(code: Code, loader: LoaderCall) -> bool:
     """Whether workers would gain little: they are spawned for each epoch, draw what others drew, or a step takes seconds.
 
-    Or samples are kept in memory, or read by one open file, or it is said what the 0 is for, or the batches are for a page of
-    streamlit. Workers are spawned on a Mac.
+    Or whoever runs the program is asked for their number, samples are kept in memory, or read by one open file, or it is said
+    what the 0 is for, or the batches are for a page of streamlit. Workers are spawned on a Mac.
     """
     project, path = code.facts.project, code.source.path
     if draws_by_itself(loader) or is_of_mac(code.facts, path) or _is_explained(code, loader):
@@ -63,8 +63,7 @@ def gain_little(code: Code, loader: LoaderCall) -> bool:
         return True
     if any(project.program_holds(path, pattern) for pattern in _WHERE_LITTLE):
         return True
-    option = loader.worker_option
-    return _keeps_samples(code, loader) or (option is not None and project.program_holds(path, _tells_of_windows(option)))
+    return loader.worker_option is not None or _keeps_samples(code, loader)
 
 
 def _is_explained(code: Code, loader: LoaderCall) -> bool:
@@ -125,8 +124,3 @@ def _keeps_samples(code: Code, loader: LoaderCall) -> bool:
 @cache
 def _says_yes_to(option: bytes) -> re.Pattern[bytes]:
     return any_layout(rb"\b%s (?:: bool )?= True\b" % option)
-
-
-@cache
-def _tells_of_windows(option: str) -> re.Pattern[bytes]:
-    return re.compile(rb"--%s['\"][^)]*(?i:windows)" % option.encode().replace(b"_", b"[-_]"))
