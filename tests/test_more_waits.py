@@ -285,3 +285,40 @@ def test_what_to_do_about_a_read_of_each_parameter(project: Project, read: str, 
     project.write({"train.py": OF_EACH.format(read=read, after=after)})
     (message,) = {f["message"] for f in project.findings() if f["rule"] == "per-parameter-read"}
     assert cure in message
+
+
+COUNTED = """\
+import torch
+import torch.distributed as dist
+
+
+class Meter:
+    def __init__(self):
+        self.sum = self.count = 0
+
+    def update(self, value, n=1):
+        self.sum += value * n
+        self.count += n
+
+
+def train(model, optimizer, loader, shared):
+    meter = Meter()
+    for x, y in loader:
+        loss = model(x.cuda(), y.cuda())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        n = x.size(0)
+        if shared:
+            count = loss.new_tensor([n])
+            dist.all_reduce(count)
+            n = count.item()
+        meter.update(loss.item(), n)
+    print(meter.sum / meter.count)
+"""
+
+
+def test_a_number_that_is_a_read_on_one_way_alone(project: Project) -> None:
+    project.write({"train.py": COUNTED})
+    assert project.rules("--select", ITEM, "--runtime") == [(ITEM, 25), (ITEM, 26)]
+    assert project.fixed("train.py", "--select", ITEM, "--runtime", "--unsafe-fixes") == COUNTED

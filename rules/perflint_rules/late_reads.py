@@ -116,7 +116,7 @@ class Late(LateLocals):
         """Keep the reads late that a name stands for."""
         for definition in self.flow.reaching[name]:
             take = take_of(self.code, definition.value) if definition.value is not None else None
-            if take is None or take.way != "item":
+            if take is None or take.way != "item" or not self._is_late(definition):
                 raise CannotRewrite(f"`{name.id}` is no name for a read alone")
             self._rewrite(take)
 
