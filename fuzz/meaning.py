@@ -44,6 +44,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.surroundings import added, joined, record, write  # noqa: E402
 from fuzz.outcomes import Files, TooLong, outcome  # noqa: E402
+from fuzz.strict import let_failures_out  # noqa: E402
 from fuzz.training_programs import program  # noqa: E402
 from perflint.fix.fixer import where  # noqa: E402
 from perflint.project.config import Config  # noqa: E402
@@ -258,6 +259,7 @@ def _shorter(text: str) -> Iterator[str]:
 
 def main() -> int:
     """Read the command line, run, print."""
+    let_failures_out()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first program")

@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import surroundings  # noqa: E402
+from fuzz.strict import let_failures_out  # noqa: E402
 from fuzz.text_peers import RUFF, peers  # noqa: E402
 from fuzz.text_properties import PATH, Failures, Tally, checked, difference, failures, lines_of, named, parsed, unlike_safety  # noqa: E402
 from fuzz.texts import Text, Texts, folder_sources, generated_sources, repository_sources  # noqa: E402
@@ -217,6 +218,7 @@ def formatted_failures(data: bytes, what: str) -> Failures:
 
 def main() -> int:
     """Read the command line, run, print."""
+    let_failures_out()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--seconds", type=float, help="stop after this time")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from perflint.interface import CLEAN, FINDINGS, FORMATS
+from perflint.interface import CLEAN, ERROR, FINDINGS, FORMATS
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -83,14 +83,15 @@ class Invocation:
                     click.echo(printable(shown(path)))
                 return CLEAN
             result = self._result(run, found)
+            failed = ERROR if result.has_failed else CLEAN
             for problem in run.problems:
                 click.echo(f"warning: {problem}", err=True)
             if self.update_baseline:
-                return self._update_baseline(run, result)
+                return failed or self._update_baseline(run, result)
             self._narrow(run, result)
         if self.ranking is not None:
             self.ranking.rank(result, run.shows)
-        return self._report(run, found, result)
+        return max(failed, self._report(run, found, result))
 
     def standing(self, *further: Sequence[str]) -> tuple[list[Result], list[str], tuple[str, ...]]:
         """What a check gives as configured, and with some further assumptions each time; the files; what is declared here."""
@@ -324,9 +325,8 @@ class Invocation:
             sys.stdout.buffer.write(next((f.after for f in result.fixed), run.read(path) or b""))
             sys.stdout.buffer.flush()
         self._print(run, result, err=self.fixing and self._reads_stdin)
-        return (
-            CLEAN if self.options["exit_zero"] or not any(self._fails(finding) for _, finding in result.findings) else FINDINGS
-        )
+        fails = any(self._fails(finding) for _, finding in result.findings)
+        return FINDINGS if fails and not self.options["exit_zero"] else CLEAN
 
     def _fails(self, finding: Finding) -> bool:
         """Whether a finding makes the exit code 1."""

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
 from progress import Progress
 
+from fuzz.strict import let_failures_out
 from perflint.cli import cli, run_for_tests
 
 ROOT = Path(__file__).parent.parent
@@ -142,6 +143,12 @@ class Project:
         result = self.run("fix", "--exit-zero", *arguments)
         assert result.exit_code == 0, result.output
         return (self.root / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rules_never_fail() -> None:
+    """Have a rule that fails end what a test runs in this process."""
+    let_failures_out()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import errno
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,35 @@ def main(name, loader):
     base = "from torch import nn\nclass Base(nn.Module): pass\n"
     here.write({"models/ net.py": network, "models/__init__.py": "", "base.py": base, "main.py": evaluation})
     assert "main.py" in {f["filename"] for f in here.findings("--select", "all")}
+
+
+FAILING_PACK = {
+    "site/pack/__init__.py": "",
+    "site/pack/failing.py": """
+        from perflint.api import Severity, rule
+
+        @rule(category="memory", severity=Severity.WARNING, needs=[("backward",)])
+        def check(code):
+            \"\"\"Report each function, but for one.\"\"\"
+            if not code.scope.is_module:
+                yield code.finding(code.scope.node.body[{"first": 0, "second": 1}.get(code.scope.name, 0)], "reported")
+    """,
+    "site/pack-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: pack\nVersion: 1\n",
+    "site/pack-1.dist-info/entry_points.txt": "[perflint.rules]\nstranger = pack\n",
+}
+
+
+@pytest.mark.parametrize("arguments", [("check",), ("check", "--exit-zero"), ("fix",)], ids=" ".join)
+def test_a_rule_that_fails_costs_its_own_findings_alone(project: Project, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    functions = "".join(f"def {name}(loss):\n    loss.backward()\n" for name in ("first", "second", "third"))
+    project.write({**FAILING_PACK, "linted/a.py": f"import torch\n{functions}", "linted/b.py": BAD})
+    start = "import sys; sys.path.insert(0, '../site'); from perflint.__main__ import main; main()"
+    options = ("--select", "failing,no-grad-without-call", "--output-format", "concise", "--no-cache")
+    done = in_subprocess(*arguments, *options, cwd=tmp_path / "linted", code=start)
+    report, said = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == 2
+    assert re.findall(r"(?m)^a\.py:(\d+):\d+: (\S+)", report) == [("3", "failing"), ("4", "internal-error"), ("7", "failing")]
+    assert "the rule failing failed in `second`: IndexError('list index out of range'); this is a bug" in report
+    assert "IndexError: list index out of range" in said
+    assert "pack/failing.py" in said
+    assert (tmp_path / "linted/b.py").read_text() == (BAD.replace("no_grad:", "no_grad():") if arguments == ("fix",) else BAD)

@@ -160,10 +160,11 @@ main()
 """
     done = in_subprocess("check", cwd=bad.root, code=broken_rule)
     assert done.returncode == 2
-    last_lines = done.stderr.decode().splitlines()[-2:]
-    assert "the rule no-grad-without-call failed in" in last_lines[0]
-    assert "train.py" in last_lines[0]
-    assert "report" in last_lines[1]
+    assert "the rule no-grad-without-call failed in the module's own code: KeyError('oops')" in done.stdout.decode()
+    first, *_, last = done.stderr.decode().splitlines()
+    assert "the rule no-grad-without-call failed in" in first
+    assert "train.py" in first
+    assert last == "KeyError: 'oops'"
 
 
 # -- which rules ---------------------------------------------------------------------------------------------------------
@@ -492,7 +493,7 @@ def test_rules_lists_every_rule() -> None:
     assert listed == [rule.name for rule in all_rules()]
 
 
-@pytest.mark.parametrize("name", ["invalid-syntax", "unreadable-file", "unused-suppression"])
+@pytest.mark.parametrize("name", ["internal-error", "invalid-syntax", "unreadable-file", "unused-suppression"])
 def test_explain_knows_what_perflint_itself_reports(name: str) -> None:
     result = in_process("explain", name)
     assert result.exit_code == 0

@@ -25,6 +25,8 @@ REGIMES = {
 }
 
 ENGINE_PAGES = {
+    "internal-error": "A rule failed in a function of the file: a bug in perflint or in a rule pack. What the rule finds there "
+    "is missing; all else was checked. Please report it with the lines that were printed on standard error.",
     "invalid-syntax": "The file is no valid Python for the interpreter that runs perflint, so nothing in it is fixed. "
     "If its syntax is newer than that interpreter, run perflint with a newer one.",
     "unreadable-file": "The file cannot be read or written, its bytes are no text in its encoding, it is larger than 8 MiB or "

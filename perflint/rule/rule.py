@@ -71,7 +71,7 @@ class Rule:
     @property
     def summary(self) -> str:
         """The page's first line."""
-        return self.page.strip().splitlines()[0].rstrip(".")
+        return self.page.strip().partition("\n")[0].rstrip(".")
 
     def wants_file(self, needles: Needles) -> bool:
         """Whether a file holds the words without which the rule cannot fire in it."""

@@ -9,7 +9,7 @@ from perflint.rule.finding import ENGINE, Severity
 from perflint.rule.rule import Rule
 
 UNUSED_SUPPRESSION = "unused-suppression"
-ENGINE_FINDINGS = frozenset({"invalid-syntax", "unreadable-file", UNUSED_SUPPRESSION})
+ENGINE_FINDINGS = frozenset({"internal-error", "invalid-syntax", "unreadable-file", UNUSED_SUPPRESSION})
 """What perflint reports without a rule."""
 
 

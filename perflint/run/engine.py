@@ -21,7 +21,7 @@ from perflint.rule.rule import Rule
 from perflint.rule.suppress import apply as without_suppressed
 from perflint.run.any_order import in_any_order
 from perflint.run.budget import loops_with_waits, may_train
-from perflint.run.outcome import INVALID_SYNTAX, Budget, Checked, Item, StepWait
+from perflint.run.outcome import INTERNAL_ERROR, INVALID_SYNTAX, Budget, Checked, Item, StepWait
 from perflint.run.session import Session
 from perflint.source.cells import HIDDEN
 from perflint.source.gate import Gate, Needles
@@ -37,10 +37,6 @@ _ASYNC_ARGUMENT = made(r"[(,]\s*async\s*=")
 
 MAX_LINE = 300
 """A longer line is not shown to LibCST: its parser recurses on the C stack."""
-
-
-class RuleFailed(Exception):
-    """A rule raised what no rule may raise: a bug in the rule or in perflint."""
 
 
 def check_item(sessions: Sequence[Session], item: Item) -> Checked:
@@ -69,7 +65,7 @@ def check_file(session: Session, path: str, shown: str, *, always_parse: bool = 
     else:
         checked = check_bytes(session, path, shown, data, always_parse=always_parse)
     facts = tuple((question, project.answer(question)) for question in project.trace.questions())
-    if project.is_settled and not any(finding.rule == UNREADABLE_FILE for finding in checked.findings):
+    if project.is_settled and not any(finding.rule in (UNREADABLE_FILE, INTERNAL_ERROR) for finding in checked.findings):
         checked.facts = facts
     return checked
 
@@ -221,8 +217,8 @@ def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Fin
             except TooExpensive:
                 raise
             except Exception as error:
-                place = f"{module.source.path}, {_named(scope)}"
-                raise RuleFailed(f"internal error: the rule {rule.name} failed in {place}: {error!r}") from error
+                session.start_anew(module)
+                yield _internal_error(module.source, scope, rule, error)
 
 
 def _loops(
@@ -233,6 +229,16 @@ def _loops(
     except (RecursionError, TooExpensive):
         session.start_anew(module)
         return []
+
+
+def _internal_error(source: Source, scope: Scope, rule: Rule, error: Exception) -> Finding:
+    """What is said of a rule that raised what no rule may raise; where, goes to the log, without one to standard error."""
+    import logging
+
+    logging.getLogger(__name__).error("the rule %s failed in %s, %s", rule.name, source.path, _named(scope), exc_info=error)
+    whose = "a bug in perflint or in a rule pack: please report it"
+    start = source.starts[scope.row - 1]
+    return _problem(INTERNAL_ERROR, f"the rule {rule.name} failed in {_named(scope)}: {error!r}; this is {whose}", start, start)
 
 
 def _too_deep(scope: Scope) -> TooDeep:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from perflint.source.source import Source
 
 INVALID_SYNTAX = "invalid-syntax"
+INTERNAL_ERROR = "internal-error"
 
 
 @dataclass

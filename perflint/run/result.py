@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from perflint.project.files import read_file
 from perflint.rule.finding import Finding, Permission
-from perflint.run.outcome import INVALID_SYNTAX, Checked
+from perflint.run.outcome import INTERNAL_ERROR, INVALID_SYNTAX, Checked
 
 
 @dataclass
@@ -49,6 +49,11 @@ class Result:
         if self.is_ranked:
             found.sort(key=lambda pair: -(pair[1].measured_ms_per_step or 0.0))
         return found
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a rule failed somewhere."""
+        return any(finding.rule == INTERNAL_ERROR for _, finding in self.findings)
 
     def keep(self, wanted: Callable[[Checked, Finding], bool]) -> int:
         """Leave some of the findings only, and the budgets of the functions that they are in; how many were dropped."""
