@@ -98,7 +98,7 @@ def check_bytes(
     ignored = session.ignores(path)
     needles = Needles(source.body)
     rules = [rule for rule in session.rules if rule.name not in ignored and rule.wants_file(needles)]
-    rules = [rule for rule in rules if session.project.is_near(path, rule.near)]
+    rules = [rule for rule in rules if all(session.project.is_near(path, part) for part in rule.near.parts)]
     if any(rule.compiled for rule in rules) and not session.facts.compiled.may_reach(path):
         rules = [rule for rule in rules if not rule.compiled]
     wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))

@@ -93,6 +93,11 @@ class Gate:
             yield self._made[index]
 
     @cached_property
+    def parts(self) -> tuple[Gate, ...]:
+        """A gate for each group: different texts may hold what these ask for."""
+        return tuple(Gate(("", *words)) for words in self._declared)
+
+    @cached_property
     def _declared(self) -> list[list[str]]:
         """The words of each group, as `words` has them."""
         groups: list[list[str]] = []

@@ -25,7 +25,7 @@ from perflint.source.words import any_layout, made, words
 _DEPTH: Final = 3
 """How many calls deep a round is followed."""
 _TRAINS: Final = ("backward", "manual_backward")
-_SETS_MODES: Final = made(r"(?:^|_)(?:train(?:ing)?|mode)(?:_|$)")
+_SETS_MODES: Final = made(r"(?:^|_)(?:train(?:ing)?|mode)(?:$|_(?!loss|acc|metric|score|iou|dice|data|loader|set|batch|time))")
 """Names of functions that nobody has in sight, and that may set a network back."""
 
 _KNOWN: Final = words(
