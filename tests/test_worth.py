@@ -1538,3 +1538,45 @@ def test_pictures_that_torchvision_decodes_take_little(project: Project, sample:
     code = NEXT.replace("to_tensor(Image.open({name}))", sample).format(name="self.paths[index]", batches=EACH)
     project.write({"pyproject.toml": "", "train.py": f"import torchvision\n{code}"})
     assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is ("Image.open" in sample)
+
+
+KEPT = """\
+import torch
+
+
+def step(model, x, optimizer):
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+    {inside}
+
+
+def fit(model, batches, rate):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best_loss, best_state = 9.0, None
+    for epoch in range(9):
+        for x in batches:
+            step(model, x, optimizer)
+        loss = rate(model)
+        if loss < best_loss:
+            best_loss, best_state = loss, model.state_dict()
+    model.load_state_dict(best_state)
+
+
+def load(scaling, numbers):
+    {outside}
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "told"),
+    [
+        ("pass", "scaling.width.data = numbers", True),
+        ("pass", "scaling.data = numbers", True),
+        ("model.scale.data = model.scale.clamp(0)", "pass", False),
+        ("pass", "for p in scaling: p.data = numbers", False),
+    ],
+)
+def test_who_gives_parameters_other_tensors(project: Project, inside: str, outside: str, told: bool) -> None:
+    project.write({"train.py": KEPT.format(inside=inside, outside=outside)})
+    assert ("best-model-alias" in {rule for rule, _ in project.rules()}) is told

@@ -16,6 +16,7 @@ from perflint.facts.dataflow.definitions import Block, Definition, Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.uses import Way, steps
 from perflint.facts.facts import Facts
+from perflint.facts.proofs.reach import called_from
 from perflint.facts.training.modes import optimized, trained
 from perflint.facts.training.rounds import ends_with, is_left_behind, is_new_each_round, may_replace, name_outside, network_name
 from perflint.facts.training.training_objects import MODULE_HOUSEKEEPING, is_neural_module, is_optimizer, is_scaler
@@ -36,13 +37,12 @@ _EXTREME: Final = made(
 """How what is the best so far is called."""
 _ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _REPLACED: Final = any_layout(
-    rb"(?<!\bself)(?<!args)(?<!opt)(?<!cfg)(?<!config)\. data = (?!=)|\bassign = True|\bvector_to_parameters\b"
+    rb"\b(?:p|w|params?|parameters?|weights?) \. data = (?!=)|\bassign = True|\bvector_to_parameters\b"
     rb"|\b(?:FSDP|FullyShardedDataParallel|fully_shard|deepspeed|convert_weights|swap_tensors)\b"
 )
-"""What a program holds that gives parameters other tensors, or networks whose state dicts are copies.
-
-`self.data = rows` is a dataset's.
-"""
+"""What a program holds that gives parameters other tensors, or networks whose state dicts are copies."""
+_NEW_DATA: Final = any_layout(rb"(?<!\bself)(?<!args)(?<!opt)(?<!cfg)(?<!config)\. data = (?!=)")
+"""What gives something else other numbers than it had: `scale.data = torch.ones(3)`, but not a dataset's `self.data = rows`."""
 _OWN_STATE: Final = any_layout(rb"\bdef state_dict \(")
 _LOOKS: Final = words("len print isinstance id type bool hasattr str repr")
 _SETTINGS: Final = words("eval train to cuda cpu keys parameters named_parameters zero_grad requires_grad_")
@@ -175,11 +175,18 @@ def _is_lost(facts: Facts, scope: Scope, at: ast.expr, network: str, place: _Pla
     if _is_changed(flow, place) or (is_bare and _saves_beside(flow, at)):
         return False
     for found in _rounds(facts, scope, at, network, place, chosen=False, depth=_DEPTH):
-        if may_replace(facts, found.scope, found.loop, found.network):
+        if _gets_other_tensors(facts, found):
             continue
         if any(True for _ in _uses(facts, scope, found, place, is_bare=is_bare)):
             return True
     return False
+
+
+def _gets_other_tensors(facts: Facts, found: _Round) -> bool:
+    """Whether the function that trains a network in rounds may give its parameters other tensors than they had."""
+    if may_replace(facts, found.scope, found.loop, found.network):
+        return True
+    return any(_NEW_DATA.search(run.text) for run in called_from(facts, found.scope))
 
 
 def _rounds(
@@ -454,7 +461,7 @@ def _is_loaded_back(facts: Facts, scope: Scope, at: ast.expr, network: str, plac
                         continue
                     if flow.order[statement] < flow.order[call] and _trains(facts, scope, loop, network):
                         found = _Round(scope, loop, call, network)
-                        if not is_new_each_round(flow, loop, network) and not may_replace(facts, scope, loop, network):
+                        if not is_new_each_round(flow, loop, network) and not _gets_other_tensors(facts, found):
                             return not _is_loaded_before(flow, found, use)
     return False
 
