@@ -733,6 +733,29 @@ def test_anomaly_mode_of_an_evaluation_records_nothing(project: Project, path: s
     assert ("debug-switch-left-on" in {rule for rule, _ in project.rules()}) is told
 
 
+PHASES = """\
+import torch
+
+
+def train(model, loaders, optimizer, debugs):
+    for epoch in range(9):
+        for phase in ("train", "val"):
+            if {test}:
+                torch.autograd.set_detect_anomaly(True)
+            for x in loaders[phase]:
+                model(x.cuda()).sum().backward()
+                optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "told"), [('phase == "train"', True), ('phase == "val"', False), ('debugs == "train"', False), ("debugs", False)]
+)
+def test_each_run_comes_to_the_phase_that_trains(project: Project, test: str, told: bool) -> None:
+    project.write({"train.py": PHASES.format(test=test)})
+    assert ("debug-switch-left-on" in {rule for rule, _ in project.rules()}) is told
+
+
 BLOCKING = """\
 import os
 

@@ -23,8 +23,9 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 ```
 
 ## When it stays silent
-Under a condition, also behind `if not debug: return`, in functions whose name says what they are for (`enable_debug_mode`) and
-in scripts (`debug_nan.py`), where the value is no literal, with `fast_dev_run` or `overfit_batches`, in test suites, and where
+Under a condition (but `if phase == "train"` in a loop over phases, which each run comes to), also behind
+`if not debug: return`, in functions whose name says what they are for (`enable_debug_mode`) and in scripts (`debug_nan.py`),
+where the value is no literal, with `fast_dev_run` or `overfit_batches`, in test suites, and where
 the same function sets cuDNN's switch or the variable again: that leaves out cuDNN for a few lines, as a rule for a layer that
 fails with it. Where cuDNN is left out (it has no backward pass for recurrent layers that evaluate, and no second one), where
 the same code has started CUDA before it sets the variable, which is too late, and in a script that is called after what shows

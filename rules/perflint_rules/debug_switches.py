@@ -4,7 +4,7 @@ import ast
 import os
 import re
 
-from perflint.api import Code, argument, conditions, goes_backward_once, is_run_alone
+from perflint.api import Block, Code, argument, conditions, goes_backward_once, is_run_alone
 
 SWITCHES = ("torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly")
 VARIABLES = ("CUDA_LAUNCH_BLOCKING",)
@@ -58,10 +58,23 @@ def is_set_again(code: Code, node: ast.expr) -> bool:
 
 
 def is_decided(code: Code, node: ast.AST) -> bool:
-    """Whether a condition other than `if __name__ == "__main__"` stands above, or `if not debug: return` does."""
-    decides = (block for block in code.flow.block[node].ancestry() if block.kind in _DECIDES)
+    """Whether a condition other than `if __name__ == "__main__"` stands above, or `if not debug: return` does.
+
+    `if phase == "train"` decides nothing: each run trains.
+    """
+    decides = (block for block in code.flow.block[node].ancestry() if block.kind in _DECIDES and not _is_where_it_trains(block))
     asked = (ast.unparse(test) for test, holds in conditions(code.flow, node) if holds)
     return not all(map(is_run_alone, decides)) or any(map(FOR_DEBUGGING.search, asked))
+
+
+def _is_where_it_trains(block: Block) -> bool:
+    """Whether a branch is that of a phase called so, in a loop over the phases of an epoch."""
+    match block.node:
+        case ast.If(test=ast.Compare(left=ast.Name(id=phase), ops=[ast.Eq()], comparators=[ast.Constant(value="train")])):
+            loops = (loop.statement for loop in block.loops())
+            phases = [loop.target.id for loop in loops if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name)]
+            return block.kind == "then" and phase in phases
+    return False
 
 
 def is_script_for_debugging(code: Code) -> bool:
