@@ -57,6 +57,10 @@ ZERO = LOADER.format(given=", num_workers=0)")
     ("loader", "told"),
     [
         (LOADER.format(given=")"), True),
+        ('loader = DataLoader(Images("pictures/val.csv"), batch_size=8)', False),
+        ('kept = Images("pictures/Test")\nloader = DataLoader(kept, batch_size=8)', False),
+        ('kept = Images("pictures/train_val")\nloader = DataLoader(kept, batch_size=8)', True),
+        ('kept = Images("test/pictures")\nloader = DataLoader(kept, batch_size=8)', True),
         (f"{ZERO}  # must stay 0: workers deadlock", False),
         (f"{ZERO}  # num_workers=0 to avoid data duplication in memory", False),
         (f"{ZERO}  # Important for SLURM", False),

@@ -41,7 +41,8 @@ decodes, tokenises, or draws a random number for each of its parts in a loop of 
 repeat.
 
 Select it to see the loaders that workers gain little for:
-- batches stay on the host, or all that is seen takes a few, shows them, has a language model write text, or evaluates;
+- batches stay on the host, or all that is seen takes a few, shows them, has a language model write text, or evaluates, also by
+  what the dataset is made with (`"data/test"`, `train=False`);
 - the program is run without a GPU, or moves all to the CPU;
 - a sample is read as it is stored (`np.load`, `torch.load`, JSON), decoded by torchvision itself (`read_image`), only
   tokenised or masked, or uses the GPU itself;
