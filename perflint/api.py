@@ -59,6 +59,7 @@ from perflint.facts.device.library_waits import CHECKS_SWITCHED
 from perflint.facts.device.reads import HostRead, ReadKind, implied, may_read_truth, written_out
 from perflint.facts.device.roundtrips import WayBack, ways_back
 from perflint.facts.device.same_device import is_used_as_tensor, is_where
+from perflint.facts.device.seeming_tensors import is_differentiated_in
 from perflint.facts.device.sinks import IDLE_SINKS, NOW, Sink
 from perflint.facts.device.timed import timed_without_wait
 from perflint.facts.device.transfers import moved_to, no_device
@@ -384,6 +385,7 @@ __all__ = [
     "is_conditional",
     "is_counted_in_step",
     "is_differentiated",
+    "is_differentiated_in",
     "is_for_caller",
     "is_guard",
     "is_guarded",

@@ -1,7 +1,7 @@
 """A running total keeps the graph of every step alive.
 
 ## What it does
-Finds `total += loss`, `total = total + loss` and `losses.append(loss)` behind `loss.backward()` in a training loop, where
+Finds `total += loss`, `total = total + loss` and `losses.append(loss)` beside `loss.backward()` in a training loop, where
 nobody runs a backward pass through the sum. The total may be an attribute or an item, too (`self.total`, `logs["loss"]`).
 
 ## Why it costs memory
@@ -34,16 +34,16 @@ print(f"{float(total):.3f}")
 ```
 
 ## When it stays silent
-When the backward pass comes later or runs through the sum, where an object or a dict is made anew in each step, with
+When the backward pass runs through the sum, where an object or a dict is made anew in each step, with
 `retain_graph=True`, without autograd, for totals of `.item()` and `.detach()`, and in test suites. Where a backward
 pass has freed what the graph holds, so that some objects of the host are kept, select it.
 
 ## Fix safety
-Safe for a total that starts at a literal number, or a list that starts empty and has no other name, where every use of it is
-known to see numbers and lengths alone: arithmetic with numbers and tensors, comparisons with `<`, a written-out format,
-`torch.stack`, `sum`, `len`, `.item()`, in a program without finalizers, weak references and hooks that does not look at
-warnings (torch warns where `%f` shows a tensor with a graph). Unsafe for every other use: `requires_grad`, the text of a
-printed tensor, its identity, its attributes and the errors that its graph raises change.
+Safe behind `loss.backward()`, for a total that starts at a literal number, or a list that starts empty and has no other name,
+where every use of it is known to see numbers and lengths alone: arithmetic with numbers and tensors, comparisons with `<`, a
+written-out format, `torch.stack`, `sum`, `len`, `.item()`, in a program without finalizers, weak references and hooks that does
+not look at warnings (torch warns where `%f` shows a tensor with a graph). Unsafe for every other use: `requires_grad`, the text
+of a printed tensor, its identity, its attributes and the errors that its graph raises change.
 """
 
 import ast
@@ -74,6 +74,7 @@ from perflint.api import (
     graph_noticed,
     inspects_itself,
     is_differentiated,
+    is_differentiated_in,
     is_test,
     replace,
     rule,
@@ -99,7 +100,8 @@ def check(code: Code) -> Iterator[Finding]:
         loop = code.training_loop_of(loss)
         if loop is None or code.grad_is_off(loss) or _begins_anew(code, kept, loop):
             continue
-        if not is_differentiated(code.facts, code.scope, loss) or _is_retained(code):
+        is_proved = is_differentiated(code.facts, code.scope, loss)
+        if not (is_proved or is_differentiated_in(code.flow, loss)) or _is_retained(code):
             continue
         ends = graph_ends(code.facts, code.scope, loss)
         if any(end.use is GradUse.BACKWARD and not _is_its_own(code, end.node, loss) for end in ends):
@@ -110,6 +112,9 @@ def check(code: Code) -> Iterator[Finding]:
         else:
             missing = [Obligation(Kind.RETENTION, f"others may look at `{name}`")]
         missing += code.feared(*_NOTICES)
+        missing += (
+            [] if is_proved else [Obligation(Kind.VALUE, f"`{loss.id}` may have no `detach`: its backward pass comes later")]
+        )
         missing += [Obligation(Kind.NAMES, "the function looks at its own variables")] if inspects_itself(code.flow) else []
         if not isinstance(kept, ast.Name) or not _starts_as_number(code, kept):
             missing.append(Obligation(Kind.VALUE, f"`{name}` may be a tensor to begin with"))
@@ -117,7 +122,7 @@ def check(code: Code) -> Iterator[Finding]:
             missing.append(Obligation(Kind.RETENTION, f"`{name}` is a variable of the module, which others may look at"))
         message = f"`{name}` keeps the graph of every step alive; add `{loss.id}.detach()`"
         fix = code.fix("detach it", _detached(code, loss), unless=missing)
-        freed = any(_is_freed(code, call, loss) for call in code.calls("backward"))
+        freed = not is_proved or any(_is_freed(code, call, loss) for call in code.calls("backward"))
         yield code.finding(loss, message, fix, missing, severity=Severity.INFO if freed else None)
 
 
@@ -164,19 +169,17 @@ def _is_freed(code: Code, backward: ast.Call, loss: ast.Name) -> bool:
 
 
 def _is_its_own(code: Code, backward: ast.AST, loss: ast.Name) -> bool:
-    """Whether a backward pass starts from the loss before it is added up, and not from a total of earlier steps."""
-    if backward not in code.flow.order or code.flow.order[backward] > code.flow.order[loss]:
-        return False
+    """Whether a backward pass starts from the very value that is added up, and not from a total of earlier steps."""
     match backward:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=started), attr="backward"), args=[]):
+        case ast.Call(func=ast.Attribute(value=ast.Name() as started, attr="backward"), args=[]):
             pass
-        case ast.Call(func=ast.Attribute(value=ast.Call(args=[ast.Name(id=started)]), attr="backward"), args=[]):
+        case ast.Call(func=ast.Attribute(value=ast.Call(args=[ast.Name() as started]), attr="backward"), args=[]):
             pass  # scaler.scale(loss)
-        case ast.Call(func=ast.Attribute(attr="backward"), args=[ast.Name(id=started)]):
+        case ast.Call(func=ast.Attribute(attr="backward"), args=[ast.Name() as started]):
             pass  # accelerator.backward(loss)
         case _:
             return False
-    return started == loss.id
+    return started.id == loss.id and code.flow.reaching.get(started) == code.flow.reaching.get(loss)
 
 
 def _is_retained(code: Code) -> bool:
