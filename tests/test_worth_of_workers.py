@@ -85,6 +85,21 @@ def test_it_may_be_said_why_there_are_no_workers(project: Project, loader: str, 
     assert is_told(project, loader) is told
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("loader.dataset.paths = made()", False),
+        ("loader.dataset.epoch = 3", True),
+        ("assert loader.dataset.paths == made()", True),
+        ("torch.set_default_tensor_type('torch.cuda.FloatTensor')", False),
+        ("torch.set_default_tensor_type(torch.DoubleTensor)", True),
+        ("torch.set_default_device('cuda:0')", False),
+    ],
+)
+def test_workers_see_no_change_and_no_gpu(project: Project, said: str, told: bool) -> None:
+    assert is_told(project, f"{ZERO}\n{said}", f"import torch\n{PLAIN}") is told
+
+
 OWN = """\
 import torch
 {imports}

@@ -45,11 +45,12 @@ Select it to see the loaders that workers gain little for:
   what the dataset is made with (`"data/test"`, `train=False`);
 - the program is run without a GPU, or moves all to the CPU;
 - a sample is read as it is stored (`np.load`, `torch.load`, JSON), decoded by torchvision itself (`read_image`), only
-  tokenised or masked, or uses the GPU itself;
+  tokenised or masked, or uses the GPU itself, also because tensors are made there by default;
 - pictures lie in memory: the digits of MNIST and the like, and those of CIFAR if they are cut and flipped at most;
 - the loader is made in a step, the few samples are written out, drawn or kept in memory by an option, or there are a thousand
   epochs, which are short;
 - samples draw from a generator of the dataset: each worker would draw the same in every epoch;
+- the program sets what samples read of their dataset (`loader.dataset.index = i`): each worker has a copy;
 - workers are spawned: the program says so, has paths or modules of Windows, or names the GPU of a Mac alone;
 - their number is an option that is 0 by default, and that no command or file of settings of the project gives: of 14 such
   findings on code that we had not seen 57 % were called useful, of 19 others 79 %;
@@ -101,6 +102,7 @@ from perflint_rules.worth_of_workers import gain_little
 _DEVICE = rb"(?:(?:\w+ \. )*DEVICE|(?:self \. )?(?:\w*(?:arg|opt|cfg|conf|config|param|setting)s? \. )?device)\b"
 _TO_GPU = any_layout(rb"\. cuda \(|\. to \( (?:device = )?%b|device = (?:%b|['\"]cuda)|requires_grad" % (_DEVICE, _DEVICE))
 """What uses the GPU, by its names; `x.device` is the host, where samples are."""
+_ON_GPU = any_layout(rb"\bset_default_(?:tensor_type \([^()]*\bcuda|device \([^()]*\bcuda)")
 _ELSEWHERE = Obligation(
     Kind.RANDOMNESS, "samples are made in other processes: their random numbers differ, and they see no change of the dataset"
 )
@@ -131,7 +133,7 @@ def check(code: Code) -> Iterator[Finding]:
             stay = may_stay(code, loader) and not is_for_evaluation(code, loader)
             cure = how_to_get_workers(code, loader, stay)
             message = f"the main process itself makes each sample (`{work}`), and {waits} waits; {cure}"
-            moves = _moves_samples(loader)
+            moves = _moves_samples(code, loader)
             little = idle or moves or gain_little(code, loader) or _is_made_often(code, loader)
             little = little or not pays or is_for_evaluation(code, loader) or is_quick(loader.samples)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
@@ -153,8 +155,13 @@ def _goes_on(loader: LoaderCall) -> bool:
     return False
 
 
-def _moves_samples(loader: LoaderCall) -> bool:
-    """Whether the code of a sample uses the GPU, which workers that are forked cannot (cuda-in-dataset)."""
+def _moves_samples(code: Code, loader: LoaderCall) -> bool:
+    """Whether the code of a sample uses the GPU, which workers that are forked cannot (cuda-in-dataset).
+
+    So does what makes a batch of numbers where tensors are made on the GPU if nothing else is said.
+    """
+    if code.facts.project.program_holds(code.source.path, _ON_GPU):
+        return True
     return any(_TO_GPU.search(scope.text) or _moves_to_gpu(loader, scope) for scope in loader.sample_code())
 
 

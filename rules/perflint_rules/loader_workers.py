@@ -1,7 +1,9 @@
 """The number of workers that a loader is given, and how to get some: no rule by itself."""
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 
 from perflint.api import (
     DATA_LOADER,
@@ -31,6 +33,7 @@ _DEPTH = 3
 """Through how many calls the top of a file is looked for."""
 _MAIN = any_layout(rb"__name__ == ['\"]__main__['\"]")
 SPAWNS = any_layout(rb"\b(?:set_start_method|get_context|multiprocessing_context) [(=] (?:method = )?['\"](?:spawn|forkserver)")
+_OWN = any_layout(rb"\bself \. (\w+)")
 _OWN_GENERATOR = any_layout(rb"self \. _?\w*(?:rng|random_state|generator)\w* \. \w+ \(")
 
 
@@ -100,6 +103,8 @@ def with_workers(code: Code, loader: LoaderCall, moves_samples: bool, stay: bool
         raise CannotRewrite("workers that are spawned cannot get a lambda")
     if draws_by_itself(loader):
         raise CannotRewrite("each worker would draw the same in every epoch")
+    if is_set_by_training(code, loader):
+        raise CannotRewrite("the program sets what samples read of their dataset, and workers have copies of it")
     written = loader.argument("num_workers")
     if written is None:
         yield add_keyword(code.source, loader.call, "num_workers", _SOME, *([_STAYING] if stay else []))
@@ -141,3 +146,14 @@ def _runs_anew(code: Code, loader: LoaderCall) -> bool:
 def draws_by_itself(loader: LoaderCall) -> bool:
     """Whether a sample draws from a generator of the dataset: workers get a copy of it, the same one in every epoch."""
     return any(_OWN_GENERATOR.search(scope.text) for scope in loader.sample_code())
+
+
+def is_set_by_training(code: Code, loader: LoaderCall) -> bool:
+    """Whether a program sets what samples read of their dataset: `loader.dataset.index = i`."""
+    read = frozenset(name for scope in loader.sample_code() for name in _OWN.findall(scope.text))
+    return bool(read) and code.facts.project.program_holds(code.source.path, _sets(read))
+
+
+@cache
+def _sets(attributes: frozenset[bytes]) -> re.Pattern[bytes]:
+    return any_layout(rb"loader\w* \. dataset \. (?:%s) = (?!=)" % b"|".join(sorted(attributes)))

@@ -6,7 +6,7 @@ from functools import cache
 
 from perflint.api import Block, Code, LoaderCall, Scope, any_layout, is_of_mac
 from perflint_rules.comments import comment_above
-from perflint_rules.loader_workers import SPAWNS, draws_by_itself
+from perflint_rules.loader_workers import SPAWNS, draws_by_itself, is_set_by_training
 from perflint_rules.shared_handles import may_be_shared, shared_handles
 
 _DEPTH = 3
@@ -59,7 +59,7 @@ def gain_little(code: Code, loader: LoaderCall) -> bool:
     project, path = code.facts.project, code.source.path
     if draws_by_itself(loader) or is_of_mac(code.facts, path) or _is_explained(code, loader):
         return True
-    if _share_files(code, loader) or _is_for_page(code, code.scope, _DEPTH):
+    if _share_files(code, loader) or _is_for_page(code, code.scope, _DEPTH) or is_set_by_training(code, loader):
         return True
     if any(project.program_holds(path, pattern) for pattern in _WHERE_LITTLE):
         return True
