@@ -35,6 +35,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("-j", "--num-workers", type=int, default=0)
     parser.add_argument("-b", "--batches", type=int, default=0)
+    from settings import made
+
     main(parser.parse_args(), *made())
 """
 LAUNCHER = "import os, subprocess, sys\nfrom settings import count, args\n"

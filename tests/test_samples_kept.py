@@ -37,6 +37,8 @@ def main(network, optimizer, paths):
 
 
 if __name__ == "__main__":
+    from settings import made
+
     main(*made())
 """
 READ = "to_tensor(Image.open(self.paths[index]))"

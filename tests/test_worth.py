@@ -489,6 +489,8 @@ def main(network, paths):
 
 
 if __name__ == "__main__":
+    from settings import made
+
     main(*made())
 """
 
@@ -525,6 +527,8 @@ class Trainer:
 
 
 if __name__ == "__main__":
+    from settings import made
+
     Trainer([1, 50]).train(*made())
 """
 
@@ -564,6 +568,8 @@ def train(model, optimizer, loader):
 
 
 if __name__ == "__main__":
+    from settings import made
+
     train(*made())
 """
 TRIES = """\
@@ -626,6 +632,8 @@ class Trainer:
 
 
 if __name__ == "__main__":
+    from settings import loader
+
     Trainer(yaml.safe_load(open(sys.argv[1])), torch.nn.Linear(2, 2)).train(loader)
 """
 ASKED = "get_device(cfg.get('device', 'cpu'))"
@@ -1007,6 +1015,8 @@ def main(network, optimizer):
 
 
 if __name__ == "__main__":
+    from settings import network, optimizer
+
     main(network, optimizer)
 """
 
@@ -1145,6 +1155,8 @@ def train(network, optimizer, paths):
 
 
 if __name__ == "__main__":
+    from settings import optimizer, paths
+
     train(torch.nn.Linear(2, 2).cuda(), optimizer, paths)
 """
 
@@ -1185,6 +1197,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--num-workers", type=int, default={default})
     args = parser.parse_args(){more}
+    from settings import made
+
     main(args, *made())
 """
 PLAIN = "args.num_workers"
@@ -1303,6 +1317,8 @@ def main(args, network, optimizer, paths):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--workers", type=int, default={default})
+    from settings import made
+
     main(parser.parse_args(), *made())
 """
 
@@ -1343,6 +1359,8 @@ def train(network, optimizer, paths):
 
 
 if __name__ == "__main__":
+    from settings import made
+
     train(*made(args.device))
 """
 

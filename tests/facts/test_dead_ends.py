@@ -159,12 +159,13 @@ def test_names_may_come_from_everywhere(tmp_path: Path) -> None:
         assert not ends(tmp_path, first="report_memory()", top=binds)
 
 
-def test_a_file_alone_may_be_a_part_of_something(tmp_path: Path) -> None:
+@pytest.mark.parametrize("top", ["", "if __name__ == '__main__':\n    main(loader, optimizer)\n"], ids=["part", "program"])
+def test_a_file_alone_may_be_a_part_of_something(tmp_path: Path, top: str) -> None:
     text = TRAIN.format(before="pass", first="report_memory()", last="pass", after="pass").replace("from losses", "from os")
-    facts = facts_of(tmp_path, text)
+    facts = facts_of(tmp_path, text + top)
     module = facts.project.module(str(tmp_path / "train.py"))
     assert module is not None
-    assert not always_ends(facts, module.scopes["train"])
+    assert always_ends(facts, module.scopes["train"]) is (top != "")
 
 
 def test_an_evaluation_by_its_name_binds_nothing(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ _BINDS_BY_NAME = any_layout(
     rb"|\b(?:__builtins__|builtins|get_ipython)\b|sys \. modules"
 )
 """What may bind names that no statement does."""
+_MAIN = any_layout(rb"\bif __name__ == ['\"]__main__['\"]")
+"""What a program has that is a single file."""
 _GIVEN: Final = frozenset(
     (*dir(builtins), "__file__", "__path__", "__class__", "__builtins__", "__annotations__", "_", "display")
 )
@@ -111,7 +113,7 @@ def _find(facts: Facts, scope: Scope, depth: int) -> Iterator[ast.AST]:
         flow = flow_of(scope)
     except SyntaxProblem:
         return
-    is_whole = _is_of_several_files(facts, scope)
+    is_whole = _is_of_several_files(facts, scope) or _MAIN.search(scope.module.source.body) is not None
     for node in flow.order:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             fails = is_whole and _is_unbound(flow, node) and not _is_annotation(flow, node)
