@@ -12,6 +12,9 @@ from perflint.facts.device.reads import implied, written_out
 
 HEAD = """
 import math, torch
+from math import (
+    log10, isnan
+)
 from torch import nn
 from torch.utils.data import DataLoader
 model = nn.Linear(2, 2).cuda()
@@ -35,6 +38,9 @@ READS = {
     "print(loss)": "FORMAT",
     "f(1 if loss else 2)": "TRUTH",
     "math.isnan(loss)": "CONVERSION",
+    "isnan(loss)": "CONVERSION",
+    "10 * log10(1 / loss)": "CONVERSION",
+    "sqrt(loss)": None,
     "writer.add_scalar('a', loss, i)": "LOGGER",
     "writer.add_scalar('a', losses.grad.norm(), i)": "LOGGER",
     "float(losses.grad.data.norm(2))": "CONVERSION",

@@ -142,6 +142,8 @@ def _may_read(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) ->
             return True
         case ast.Call(func=ast.Attribute(attr=name)) if name in _MATH_NAMES and not _LOGGER.match(name):
             return not _is_of_import(flow, call.func) or _qualified(inference, scope, call.func) in _MATH
+        case ast.Call(func=ast.Name(id=name)) if name in _MATH_NAMES:
+            return _qualified(inference, scope, call.func) in _MATH
         case ast.Call(func=ast.Name(id="print"), args=values):
             return any(isinstance(value, (ast.Name, ast.Attribute)) for value in values)
         case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[given]):
@@ -170,7 +172,7 @@ def implied(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield value, value
             case ast.Call(func=ast.Attribute(attr="to", value=value)) if argument(call, 0, "device") is not None:
                 yield call, value
-            case ast.Call(func=ast.Attribute(attr=name), args=[value, *_]) if name in _MATH_NAMES:
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=[value, *_]) if name in _MATH_NAMES:
                 yield call, value
             case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[value]):
                 yield call, value
@@ -330,9 +332,7 @@ def _logger_read(inference: Inference, scope: Scope, call: ast.Call) -> HostRead
 
 
 def _qualified(inference: Inference, scope: Scope, func: ast.expr) -> str | None:
-    if not isinstance(func, ast.Attribute):
-        return None
-    only = inference.value(scope, func).single
+    only = inference.value(scope, func).single if isinstance(func, (ast.Name, ast.Attribute)) else None
     return only.qualname if isinstance(only, External) else None
 
 

@@ -60,7 +60,7 @@ def _roads_at(flow: Flow, node: ast.AST) -> frozenset[Road]:
     match node:
         case ast.Call(func=func):
             roads = _roads_of_call(flow, node)
-            if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and _may_be_module(flow, func.value.id):
+            if _may_be_of_module(flow, func):
                 roads |= _NO_ROAD if _takes_host_scalars(flow, node) else _MODULE_ROADS
             return roads if all(is_host_scalar(flow, factor) for factor in numbers_of(node)) else roads | {Road.NUMBER}
         case ast.Subscript(value=ast.Name(id=name)) if name in _TYPE_NAMES and not flow.definitions_of(name):
@@ -84,6 +84,16 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
+def _may_be_of_module(flow: Flow, func: ast.expr) -> bool:
+    """Whether a function may be one of `math` or `numpy`: `math.log10`, or `log10` where a file imports that."""
+    match func:
+        case ast.Attribute(value=ast.Name(id=name)):
+            return _may_be_module(flow, name)
+        case ast.Name(id=name) if not flow.definitions_of(name):
+            return name.encode() in _named_functions(flow.scope.module.source.body)
+    return False
+
+
 def _may_be_module(flow: Flow, name: str) -> bool:
     """Whether a name may be that of `math` or `numpy`, or of a module of numpy, as far as the text of the file tells."""
     if flow.definitions_of(name):
@@ -96,6 +106,13 @@ def _named_modules(text: bytes) -> frozenset[bytes]:
     return frozenset(_NAMED_MODULE.findall(text))
 
 
+@lru_cache(maxsize=4)
+def _named_functions(text: bytes) -> frozenset[bytes]:
+    return frozenset(name for names in _NAMED_FUNCTIONS.findall(text) for name in _NAME.findall(names))
+
+
+_NAMED_FUNCTIONS = any_layout(rb"from math import \(? ([\w\s,]+)")
+_NAME = made(rb"\w+")
 _USUAL_NAMES = frozenset(("math", "np", "numpy", "random", "linalg"))
 _NAMED_MODULE = any_layout(rb"(?:numpy|math|numpy \. [\w.]+|numpy import \w+) as (?<=\sas)(?=\s) ([\w\x80-\xff]+)")
 """How an import gives another name to one of them."""
