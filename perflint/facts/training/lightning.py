@@ -11,8 +11,8 @@ from perflint.source.words import any_layout, made
 _IMPORTED: Final = any_layout(rb"\b(?:import|from) (?:pytorch_)?lightning\b")
 _NAMED: Final = made(rb"lightning")
 _TRAINS: Final = any_layout(rb"\bLightningModule\b|\bTrainer \(")
-_OWN_STEPS: Final = any_layout(rb"\. backward \(")
-"""A backward pass that the program starts itself: not all of its training is the trainer's."""
+_OWN_STEPS: Final = any_layout(rb"(?m:^[^#\n]*)\. backward \(")
+"""A backward pass that the program starts itself, in no comment: not all of its training is the trainer's."""
 _WITHIN: Final = made(r"^(?:on_(?!fit_|exception)\w+|optimizer_\w+|\w*step|forward|backward|\w*loss\w*)$")
 """Methods that the trainer runs while it fits."""
 _PACKAGES = ("pytorch-lightning", "lightning")
