@@ -987,6 +987,7 @@ def train(network, optimizer, loader):
         ("", "", True),
         ("import tigre", "", False),
         ("", "import cupy as cp", False),
+        ("", "import MinkowskiEngine as ME", False),
         ("", "from numba import cuda", False),
         ("", "from numba import njit", True),
     ],

@@ -34,8 +34,8 @@ To ask whether there is a GPU (`if torch.cuda.is_available():`) is no guard.
 In evaluations, in functions that are named for trying out what fits into memory (`find_batch_size`) or that measure how much
 memory is taken (`reset_peak_memory_stats`), select it to see it. So where another library needs memory of the GPU,
 which it cannot get while torch keeps it: the file, or one that calls it in each step, imports TIGRE, ASTRA, CuPy, PyCUDA,
-Numba's CUDA, JAX, TensorFlow, TensorRT, ONNX Runtime, Warp or Taichi, or a comment right above the call names one of them or
-another allocator.
+Numba's CUDA, JAX, TensorFlow, TensorRT, ONNX Runtime, Warp, Taichi or MinkowskiEngine, or a comment right above the call names
+one of them or another allocator.
 
 ## Fix safety
 Assumes `memory-to-spare`: a program at the last byte of its GPU, or one that shares it, may run out of memory. Unsafe for
@@ -83,7 +83,7 @@ _GPU = re.compile(
 _FLAG = re.compile(r"not (?:\w+\.)*\w+")
 """What leaves machines out, such as a cluster; one that holds is a wish to give memory back."""
 _OTHERS = r"tigre|astra|cupyx?|pycuda|numba\.cuda|jax|tensorflow|tensorrt|onnxruntime|taichi"
-_ALLOCATES = re.compile(rf"(?:{_OTHERS}|warp)(?:\.|$)")
+_ALLOCATES = re.compile(rf"(?:{_OTHERS}|warp|MinkowskiEngine)(?:\.|$)")
 """Packages with an allocator of their own, which cannot get what torch keeps."""
 _FOR_OTHERS = re.compile(rf"\b(?:{_OTHERS}|onnx ?runtime)\b|\b(?:another|other|own|separate)(?: [\w'-]+)? allocator", re.I)
 _RUNS_SHORT = Obligation(Kind.MEMORY_TO_SPARE, "a program at the last byte of its memory may need what is freed")
