@@ -112,9 +112,7 @@ def check(code: Code) -> Iterator[Finding]:
         else:
             missing = [Obligation(Kind.RETENTION, f"others may look at `{name}`")]
         missing += code.feared(*_NOTICES)
-        missing += (
-            [] if is_proved else [Obligation(Kind.VALUE, f"`{loss.id}` may have no `detach`: its backward pass comes later")]
-        )
+        missing += [] if is_proved else [Obligation(Kind.VALUE, f"`{loss.id}` may be no tensor: its backward pass comes later")]
         missing += [Obligation(Kind.NAMES, "the function looks at its own variables")] if inspects_itself(code.flow) else []
         if not isinstance(kept, ast.Name) or not _starts_as_number(code, kept):
             missing.append(Obligation(Kind.VALUE, f"`{name}` may be a tensor to begin with"))
