@@ -61,6 +61,11 @@ ZERO = LOADER.format(given=", num_workers=0)")
         ('kept = Images("pictures/Test")\nloader = DataLoader(kept, batch_size=8)', False),
         ('kept = Images("pictures/train_val")\nloader = DataLoader(kept, batch_size=8)', True),
         ('kept = Images("test/pictures")\nloader = DataLoader(kept, batch_size=8)', True),
+        (f'loader = paths\nif args.phase == "train":\n    {ZERO}', True),
+        (f'loader = paths\nif args.phase == "val":\n    {ZERO}', False),
+        (f'loader = paths\nif args.phase in ("val", "test"):\n    {ZERO}', False),
+        (f'loader = paths\nif args.phase in ("train", "test"):\n    {ZERO}', True),
+        (f'loader = paths\nif args.phase == "val":\n    pass\nelse:\n    {ZERO}', True),
         (f"{ZERO}  # must stay 0: workers deadlock", False),
         (f"{ZERO}  # num_workers=0 to avoid data duplication in memory", False),
         (f"{ZERO}  # Important for SLURM", False),
@@ -83,6 +88,43 @@ ZERO = LOADER.format(given=", num_workers=0)")
 )
 def test_it_may_be_said_why_there_are_no_workers(project: Project, loader: str, told: bool) -> None:
     assert is_told(project, loader) is told
+
+
+MOVES = """\
+class Moves:
+    def __call__(self, sample):
+        return sample{moved}
+
+
+"""
+
+
+@pytest.mark.parametrize(("moved", "told"), [(".cuda()", False), (".to('cuda')", False), (".float()", True)])
+def test_what_moves_samples_may_be_handed_to_the_dataset(project: Project, moved: str, told: bool) -> None:
+    assert is_told(project, ZERO, f"{PLAIN}\n\n\n{MOVES.format(moved=moved)}") is told
+
+
+BY_TRAINER = """\
+import lightning
+import torch
+from torch.utils.data import DataLoader
+from data import Images
+from settings import network, paths
+
+
+def main():
+    trainer = lightning.Trainer(accelerator="gpu")
+    trainer.{does}(network, DataLoader(Images(paths), batch_size=8))
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(("does", "told"), [("fit", True), ("test", False), ("predict", False)])
+def test_a_trainer_tests_once_with_what_is_made_right_there(project: Project, does: str, told: bool) -> None:
+    project.write({"data.py": IMAGES, "train.py": BY_TRAINER.format(does=does)})
+    assert ("dataloader-no-workers" in {rule for rule, _ in project.rules()}) is told
 
 
 @pytest.mark.parametrize(

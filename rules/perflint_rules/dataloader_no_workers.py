@@ -42,7 +42,7 @@ repeat.
 
 Select it to see the loaders that workers gain little for:
 - batches stay on the host, or all that is seen takes a few, shows them, has a language model write text, or evaluates, also by
-  what the dataset is made with (`"data/test"`, `train=False`);
+  what the dataset is made with (`"data/test"`, `train=False`) or a test above (`if phase == "val"`);
 - the program is run without a GPU, or moves all to the CPU;
 - a sample is read as it is stored (`np.load`, `torch.load`, JSON), decoded by torchvision itself (`read_image`), only
   tokenised or masked, or uses the GPU itself, also because tensors are made there by default;
@@ -158,11 +158,14 @@ def _goes_on(loader: LoaderCall) -> bool:
 def _moves_samples(code: Code, loader: LoaderCall) -> bool:
     """Whether the code of a sample uses the GPU, which workers that are forked cannot (cuda-in-dataset).
 
-    So does what makes a batch of numbers where tensors are made on the GPU if nothing else is said.
+    So do what makes a batch of numbers where tensors are made on the GPU if nothing else is said, and transforms beside a
+    dataset or a loader that move what they get.
     """
     if code.facts.project.program_holds(code.source.path, _ON_GPU):
         return True
-    return any(_TO_GPU.search(scope.text) or _moves_to_gpu(loader, scope) for scope in loader.sample_code())
+    modules = {scope.module for scope in (code.scope, *loader.sample_code())}
+    transforms = (scope for module in modules for scope in module.scopes_with("__call__") if scope.name == "__call__")
+    return any(_TO_GPU.search(scope.text) or _moves_to_gpu(loader, scope) for scope in (*loader.sample_code(), *transforms))
 
 
 def _moves_to_gpu(loader: LoaderCall, scope: Scope) -> bool:

@@ -130,10 +130,11 @@ def _is_one_pass(code: Code, loop: Loop) -> bool:
 
 def _is_taken_once(code: Code, loader: LoaderCall) -> bool:
     """Whether a loader is for one batch, or one pass of an evaluation: what takes it are such loops, or `trainer.predict`."""
-    bound = code.flow.statement(loader.call)
+    bound, once = code.flow.statement(loader.call), runs_once(code.facts, code.scope)
+    if once and _tests_by_trainer(code, loader.call):
+        return True
     if code.flow.loop(loader.call) is None and isinstance(bound, ast.Assign):
         uses = [use for d in code.flow.definitions_at(bound.targets[0]) for use in code.flow.uses[d]]
-        once = runs_once(code.facts, code.scope)
         if uses and all((once and _tests_by_trainer(code, use)) or _is_for_one_batch(code, use) for use in uses):
             return True
     takers = loader.takers()
@@ -154,7 +155,7 @@ def begins_anew(taker: ast.AST) -> bool:
 
 
 def _tests_by_trainer(code: Code, use: ast.expr) -> bool:
-    """`trainer.predict(model, loader)`, outside of loops."""
+    """`trainer.predict(model, loader)`, outside of loops; use: the loader, or what makes it right there."""
     parent = code.flow.parent[use]
     if isinstance(parent, ast.keyword):
         parent = code.flow.parent[parent]

@@ -4,7 +4,7 @@ import ast
 import os
 import re
 
-from perflint.api import Code, LoaderCall, LoopKind, path_of
+from perflint.api import Code, LoaderCall, LoopKind, conditions, path_of
 
 _EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|infer)\w*", re.I)
 _ONLY_LOOKS = re.compile(r"(?:^|_)(?:test|eval|evaluat|infer|visuali[sz]|viewer|preview|demo)", re.I)
@@ -20,6 +20,8 @@ def is_for_evaluation(code: Code, loader: LoaderCall) -> bool:
         return True
     if any(map(_ONLY_LOOKS.search, (code.scope.name, os.path.basename(code.source.path)))) or _holds_evaluation(code, loader):
         return True
+    if any(holds and _asks_for_evaluation(test) for test, holds in conditions(code.flow, loader.call)):
+        return True
     takers = loader.takers()
     return bool(takers) and not any(_trains(code.at(scope), taker) for scope, taker in takers)
 
@@ -30,6 +32,17 @@ def _holds_evaluation(code: Code, loader: LoaderCall) -> bool:
     bound = code.flow.reaching.get(given, frozenset()) if isinstance(given, ast.Name) else frozenset()
     made = [d.value for d in bound] if bound else [given]
     return all(isinstance(call, ast.Call) and any(map(_says_evaluation, ast.walk(call))) for call in made)
+
+
+def _asks_for_evaluation(test: ast.expr) -> bool:
+    """`phase == "val"`, `mode in ("val", "test")`."""
+    match test:
+        case ast.Compare(ops=[ast.Eq()], comparators=[ast.Constant(value=str(name))]):
+            return _EVALUATION.match(name) is not None
+        case ast.Compare(ops=[ast.In()], comparators=[ast.Tuple(elts=named) | ast.List(elts=named) | ast.Set(elts=named)]):
+            texts = [part.value for part in named if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            return len(texts) == len(named) and all(map(_EVALUATION.match, texts))
+    return False
 
 
 def _says_evaluation(node: ast.AST) -> bool:
