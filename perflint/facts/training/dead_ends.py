@@ -1,4 +1,5 @@
-"""Code that ends with an error whenever it runs: at a name that nothing binds, or a call that does not fit what it calls.
+"""Code that ends with an error whenever it runs: at a name that nothing binds, an import of files that import each other, or a
+call that does not fit what it calls.
 
 What else a project holds decides, so this is no proof: it says which code nobody can be waiting for.
 """
@@ -16,6 +17,7 @@ from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_run_alone
 from perflint.facts.dataflow.statement_pass import may_swallow
 from perflint.facts.facts import Facts
+from perflint.facts.training.import_circles import imported_modules, is_circular
 from perflint.facts.values.bound_arguments import may_bind
 from perflint.facts.values.classes import ancestors, find_method, is_module, put_in_its_place
 from perflint.facts.values.values import ClassRef, FunctionRef, Instance
@@ -117,6 +119,8 @@ def _find(facts: Facts, scope: Scope, depth: int) -> Iterator[ast.AST]:
     for node in flow.order:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             fails = is_whole and _is_unbound(flow, node) and not _is_annotation(flow, node)
+        elif isinstance(node, (ast.ImportFrom, ast.Import)):
+            fails = scope.is_module and _fails_to_import(facts, scope, node, depth)
         else:
             fails = isinstance(node, ast.Call) and _fails(facts, scope, flow, node, depth)
         if fails and not any(map(_may_catch, flow.block[node].ancestry())):
@@ -156,6 +160,14 @@ def _may_bind_at_top(module: Module, name: str) -> bool:
     if name in module.bindings or _BINDS_BY_NAME.search(body) is not None:
         return True
     return re.search(rb"\b(?:global|nonlocal)\b(?:[^\n]|\\\r?\n)*\b%b\b" % name.encode(), body) is not None
+
+
+def _fails_to_import(facts: Facts, scope: Scope, statement: ast.ImportFrom | ast.Import, depth: int) -> bool:
+    if isinstance(statement, ast.ImportFrom) and is_circular(facts, scope.module, statement):
+        return True
+    return depth > 0 and any(
+        always_ends(facts, other.top, depth - 1) for other in imported_modules(facts, scope.module, statement)
+    )
 
 
 def _fails(facts: Facts, scope: Scope, flow: Flow, call: ast.Call, depth: int) -> bool:
