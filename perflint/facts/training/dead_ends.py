@@ -165,9 +165,13 @@ def _may_bind_at_top(module: Module, name: str) -> bool:
 def _fails_to_import(facts: Facts, scope: Scope, statement: ast.ImportFrom | ast.Import, depth: int) -> bool:
     if isinstance(statement, ast.ImportFrom) and is_circular(facts, scope.module, statement):
         return True
-    return depth > 0 and any(
-        always_ends(facts, other.top, depth - 1) for other in imported_modules(facts, scope.module, statement)
-    )
+    imported = imported_modules(facts, scope.module, statement) if depth else []
+    return any(_is_got_to(flow_of(other.top), end) for other in imported for end in dead_ends(facts, other.top, depth - 1))
+
+
+def _is_got_to(flow: Flow, end: ast.AST) -> bool:
+    """Whether a file that is imported gets to one of its dead ends: not what it does when it is run itself."""
+    return all(_runs_on(block) for block in flow.block[end].ancestry())
 
 
 def _fails(facts: Facts, scope: Scope, flow: Flow, call: ast.Call, depth: int) -> bool:
